@@ -1,0 +1,1 @@
+"""Shared machinery: keys, chunks, devices, stored stages, progress and argument checks."""
