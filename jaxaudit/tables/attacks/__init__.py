@@ -1,0 +1,151 @@
+"""No-box attacks on a synthetic table, by name; a user's own attack is one function.
+
+An attack is ``score(targets, synthetic, reference, key) -> (n,)`` on float64 matrices, higher for records
+that look like members. A record's score depends neither on which other records are scored nor on
+the row order of any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaudit.runtime.checks import require
+from jaxaudit.runtime.keys import stream_key
+from jaxaudit.tables.attacks.distance import dcr
+from jaxaudit.tables.attacks.domias import DomiasConfig, domias
+from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, GenLRAResult, gen_lra, gen_lra_scores
+from jaxaudit.tables.density import as_rows
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "DomiasConfig",
+    "GenLRAConfig",
+    "GenLRAResult",
+    "Score",
+    "dcr",
+    "domias",
+    "gen_lra",
+    "gen_lra_attack",
+    "gen_lra_scores",
+    "score_attacks",
+]
+
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A named attack.
+
+    Attributes:
+        name: as on the command line and in the results.
+        score: ``score(targets, synthetic, reference, key) -> (n,)``.
+        description: one line for the report.
+        config: its settings, a frozen dataclass, or None where it has none.
+    """
+
+    name: str
+    score: Score
+    description: str
+    config: Any = None
+
+
+def gen_lra_attack(config: GenLRAConfig | None = None) -> Attack:
+    """Gen-LRA with the given settings.
+
+    Example:
+        >>> gen_lra_attack(GenLRAConfig(k=5)).config.k
+        5
+    """
+    config = config or GenLRAConfig()
+    description = "how much adding the record to the reference raises the density of the release around it"
+    return Attack("gen_lra", lambda x, s, r, key: gen_lra_scores(x, s, r, config).scores, description, config)
+
+
+def _domias_attack(config: DomiasConfig) -> Attack:
+    description = "log density of the release minus log density of the reference at the record"
+    return Attack("domias", lambda x, s, r, key: domias(x, s, r, config), description, config)
+
+
+ATTACKS: Mapping[str, Attack] = MappingProxyType({
+    attack.name: attack
+    for attack in (
+        gen_lra_attack(),
+        Attack("dcr", lambda x, s, r, key: dcr(x, s), "minus the distance to the nearest released row"),
+        _domias_attack(DomiasConfig()),
+    )
+})  # fmt: skip
+"""The registered attacks, in the order of reports."""
+
+
+def score_attacks(
+    attacks: Sequence[str | Attack | Score], targets: Any, synthetic: Any, reference: Any, *,
+    gen_lra: GenLRAConfig | None = None, seed: int = 0,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Scores of several attacks on the same encoded tables.
+
+    Args:
+        attacks: registered names, ``Attack`` objects, or functions ``score(targets, synthetic, reference, key)``
+            (named by ``__name__``).
+        targets: (n, d) numbers.
+        synthetic: (m, d) numbers.
+        reference: (r, d) numbers.
+        gen_lra: settings of the attack "gen_lra".
+        seed: an attack's key depends on the seed and the attack's name, not on which others run.
+
+    Returns:
+        name -> (n,) float64 scores, in the order asked for.
+
+    Raises:
+        InputError: an unknown or repeated name, tables of different width, values that are not finite, an
+            attack that does not return n finite numbers.
+
+    Example:
+        >>> def nearest_zero(targets, synthetic, reference, key):
+        ...     return -np.abs(targets).sum(axis=1)
+        >>> x, s, r = np.random.default_rng(0).normal(size=(3, 9, 2))
+        >>> list(score_attacks(["dcr", nearest_zero], x, s, r))
+        ['dcr', 'nearest_zero']
+    """
+    chosen = [_resolve(attack, gen_lra) for attack in attacks]
+    names = [attack.name for attack in chosen]
+    require(bool(names), "attacks", "name at least one attack", names)
+    require(len(set(names)) == len(names), "attacks", "be named once each", ", ".join(names))
+    x = as_rows("targets", targets)
+    tables = (x, as_rows("synthetic", synthetic, x.shape[1]), as_rows("reference", reference, x.shape[1]))
+    scores = {}
+    for attack in chosen:
+        # copies: no attack can change what the next one sees
+        targets, synthetic, reference = (table.copy() for table in tables)
+        raw = attack.score(targets, synthetic, reference, stream_key(seed, f"attack/{attack.name}"))
+        scores[attack.name] = _checked(attack.name, raw, len(x))
+    return scores
+
+
+def _resolve(attack: Any, config: GenLRAConfig | None) -> Attack:
+    if isinstance(attack, Attack):
+        return attack
+    if callable(attack):
+        return Attack(getattr(attack, "__name__", type(attack).__name__), attack, "user-defined")
+    known = isinstance(attack, str) and attack in ATTACKS
+    require(known, "attacks", f"be among {', '.join(ATTACKS)}", attack)
+    return gen_lra_attack(config) if attack == "gen_lra" and config is not None else ATTACKS[attack]
+
+
+def _checked(name: str, raw: Any, n: int) -> np.ndarray:
+    rule = f"return {n} finite scores, one per target"
+    try:
+        scores = np.asarray(raw, dtype=np.float64)
+    except (TypeError, ValueError):
+        require(False, f"attack {name}", rule, type(raw).__name__)
+    require(scores.shape == (n,), f"attack {name}", rule, f"shape {scores.shape}")
+    bad = int(n - np.isfinite(scores).sum())
+    require(bad == 0, f"attack {name}", rule, f"{bad} that are not finite")
+    return scores

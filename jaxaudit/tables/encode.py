@@ -1,0 +1,284 @@
+"""From mixed tables to float64 rows in which distances and densities make sense.
+
+The encoder is fitted on the reference and the synthetic table only. Roles and levels come from both,
+so that every released value has its place; centres and scales come from the reference alone, so that the
+yardstick is the population's and a release cannot stretch the one it is measured with.
+
+``standard``
+    Numbers, true/false and dates (in days): (x - mean) / sd of the reference, sd with ddof 1, so that
+    standardised reference columns have variance one in the covariance of the density attacks too. A column
+    with one value in the reference but not in the synthetic table takes both from the two tables together.
+    Missing cells take the mean, and a 0/1 column "(missing)" is added where reference or synthetic lack any.
+    Text: one column per level, missing being a level of its own, 0 or 1/sqrt(2): two different levels are
+    at distance 1, one standard deviation of a number. Levels are not standardised, for then a rare level
+    alone would decide who is a neighbour of whom.
+``raw``
+    The numbers as they are, for tables of numbers without missing cells; nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from jaxaudit.runtime.checks import InputError, check_choice, require
+from jaxaudit.tables.columns import column_kind, convert
+
+__all__ = ["Encoder", "LevelColumn", "NumberColumn", "fit_encoder"]
+
+LEVEL_SCALE = 1 / np.sqrt(2)
+"""Value of a present level; two rows with different levels are at distance 1."""
+
+MAX_LEVELS = 1000
+MAX_DISTINCT_SHARE = 0.5
+MIN_IDENTIFIER_LEVELS = 20
+"""A text column is an identifier, and left out, with more than MAX_LEVELS levels in all, or where more than
+MIN_IDENTIFIER_LEVELS levels make up more than MAX_DISTINCT_SHARE of its cells in reference or synthetic."""
+
+FARTHEST = 1e9
+"""Standardised numbers are cut off here, so that squared distances stay finite in float32 as well."""
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers, true/false or dates.
+
+    Attributes:
+        name: of the column.
+        kind: ``"number"`` or ``"date"``.
+        centre: what is subtracted; also stands in for missing cells, hence encoded as 0.
+        scale: what is divided by, > 0; None where the value is constant and only its absence says something.
+        indicator: whether a column "(missing)" follows.
+    """
+
+    name: str
+    kind: str
+    centre: float
+    scale: float | None
+    indicator: bool
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        value = () if self.scale is None else (self.name,)
+        return (*value, f"{self.name} (missing)") if self.indicator else value
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Encode n cells of any dtype; float64 (n, width)."""
+        values = _numbers(column, self.kind)
+        missing = np.isnan(values)
+        parts = []
+        if self.scale is not None:
+            with np.errstate(over="ignore"):
+                scaled = (values - self.centre) / self.scale
+            parts.append(np.where(missing, 0.0, np.clip(scaled, -FARTHEST, FARTHEST)))
+        if self.indicator:
+            parts.append(missing.astype(np.float64))
+        return np.stack(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class LevelColumn:
+    """A column of text, one encoded column per level.
+
+    Attributes:
+        name: of the column.
+        levels: known levels, sorted.
+        missing: whether a missing cell is a known level.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    missing: bool
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        names = tuple(f"{self.name}={level}" for level in self.levels)
+        return (*names, f"{self.name} (missing)") if self.missing else names
+
+    def positions(self, column: pd.Series) -> np.ndarray:
+        """Index of each cell's level among the encoded columns, -1 for a level that is not known; (n,)."""
+        found = convert(column, "text")[0].cat
+        places = np.append(pd.Index(self.levels, dtype=object).get_indexer(found.categories), -1)
+        absent = len(self.levels) if self.missing else -1
+        return np.where(found.codes < 0, absent, places[found.codes.to_numpy()])
+
+    def encode(self, column: pd.Series) -> np.ndarray:
+        """Encode n cells of any dtype; float64 (n, width); a level that is not known is a row of zeros."""
+        positions = self.positions(column)
+        return LEVEL_SCALE * (positions[:, None] == np.arange(len(self.feature_names)))
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A fitted encoding of table rows as float64 vectors; made by ``fit_encoder``.
+
+    Attributes:
+        encoding: ``"standard"`` or ``"raw"``.
+        columns: the encoded columns of the table, in the order of the reference.
+        warnings: one sentence for each kind of column that was left out.
+    """
+
+    encoding: str
+    columns: tuple[NumberColumn | LevelColumn, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the d encoded columns."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encode a table; each row by itself.
+
+        Args:
+            frame: n rows with (at least) the fitted columns, matched by name.
+
+        Returns:
+            float64 array (n, d), finite, d = ``len(feature_names)``.
+
+        Raises:
+            InputError: a column is missing, a number is infinite, or a cell is missing under ``raw``.
+        """
+        for column in self.columns:
+            require(column.name in frame.columns, "the table", f"have the column {column.name!r}", "none of that name")
+        if self.encoding == "standard":
+            return np.concatenate([column.encode(frame[column.name]) for column in self.columns], axis=1)
+        values = [_numbers(frame[column.name], "number") for column in self.columns]
+        for column, part in zip(self.columns, values, strict=True):
+            _require_standard(bool(np.isnan(part).any()), f"missing cells in column {column.name!r}")
+        return np.stack(values, axis=1)
+
+    def unseen(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Cells whose level occurs neither in the reference nor in the synthetic table, by column, if any."""
+        counts = {
+            c.name: int((c.positions(frame[c.name]) < 0).sum()) for c in self.columns if isinstance(c, LevelColumn)
+        }
+        return {name: count for name, count in counts.items() if count}
+
+    def notes(self, frame: pd.DataFrame, name: str) -> tuple[str, ...]:
+        """A warning on the unseen levels of a table called ``name``, if it has any."""
+        found = self.unseen(frame)
+        if not found:
+            return ()
+        listed = ", ".join(f"{column!r} ({count})" for column, count in found.items())
+        return (f"Levels in {name} that neither reference nor synthetic have are encoded as zeros: {listed}.",)
+
+
+def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str = "standard") -> Encoder:
+    """Choose a role for every column and fit its encoding; the order of rows has no influence.
+
+    Constant columns, columns without any value and identifiers (text that hardly repeats) are left out with a
+    warning under ``standard``.
+
+    Args:
+        reference: independent records, >= 1 row.
+        synthetic: the released table, with the columns of the reference.
+        encoding: ``"standard"`` or ``"raw"``, see the module.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: unknown encoding; ``raw`` with text, dates or missing cells; no column left.
+
+    Example:
+        >>> reference = pd.DataFrame({"age": [20, 40, None], "sex": ["f", "m", "f"]})
+        >>> synthetic = pd.DataFrame({"age": [30, 31], "sex": ["m", "f"]})
+        >>> encoder = fit_encoder(reference, synthetic)
+        >>> encoder.feature_names
+        ('age', 'age (missing)', 'sex=f', 'sex=m')
+        >>> encoder.transform(pd.DataFrame({"age": [30.0], "sex": ["x"]})).tolist()
+        [[0.0, 0.0, 0.0, 0.0]]
+    """
+    check_choice("release.encoding", encoding, ("standard", "raw"))
+    columns: list[NumberColumn | LevelColumn] = []
+    left_out: dict[str, list[str]] = {}
+    for name in reference.columns:
+        require(name in synthetic.columns, "release.synthetic", f"have the column {name!r}", "none of that name")
+        parts = (reference[name], synthetic[name])
+        kind = column_kind(parts)
+        if encoding == "raw":
+            _require_standard(kind != "number", f"the {kind} column {name!r}")
+            _require_standard(any(part.isna().any() for part in parts), f"missing cells in column {name!r}")
+            columns.append(NumberColumn(name, kind, 0.0, 1.0, False))
+            continue
+        fitted = _fit_levels(name, parts) if kind == "text" else _fit_numbers(name, kind, parts)
+        if isinstance(fitted, str):
+            left_out.setdefault(fitted, []).append(repr(str(name)))
+        else:
+            columns.append(fitted)
+    require(
+        bool(columns), "release.reference", "have a column that can be encoded", "constant or identifying ones only"
+    )
+    warnings = tuple(f"{why}: {', '.join(names)}." for why, names in left_out.items())
+    return Encoder(encoding, tuple(columns), warnings)
+
+
+def _require_standard(unfit: bool, because: str) -> None:
+    if unfit:
+        raise InputError(f"release.encoding must be standard for a table with {because}, got raw")
+
+
+def _numbers(column: pd.Series, kind: str) -> np.ndarray:
+    """Numbers, or days since 1970, as float64; missing cells are NaN."""
+    converted = convert(column, kind)[0]
+    if kind == "date":
+        days = converted.to_numpy(dtype="datetime64[us]").astype(np.int64) / 86_400e6
+        return np.where(converted.isna(), np.nan, days)
+    values = converted.to_numpy(dtype=np.float64)
+    infinite = int(np.isinf(values).sum())
+    require(infinite == 0, f"column {column.name!r}", "have only finite numbers", f"{infinite} infinite")
+    return values
+
+
+def _fit_numbers(name: str, kind: str, parts: Sequence[pd.Series]) -> NumberColumn | str:
+    """The fitted column, or why it is left out."""
+    reference, synthetic = (np.sort(_numbers(part, kind)) for part in parts)  # sorted: sums without an order of rows
+    both = np.sort(np.concatenate([reference, synthetic]))
+    if np.isnan(both).all():
+        return "Columns without any value in reference and synthetic are left out"
+    indicator = bool(np.isnan(both).any())
+    if _moments(both)[1] == 0:
+        if not indicator:
+            return "Columns with one value in reference and synthetic are left out"
+        return NumberColumn(name, kind, _moments(both)[0], None, True)
+    centre, scale = _moments(reference)
+    if scale == 0:
+        centre, scale = _moments(both)
+    return NumberColumn(name, kind, centre, scale, indicator)
+
+
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Mean and sd (ddof 1) of the values present; sd 0 where they differ by rounding only, or are too few."""
+    values = values[~np.isnan(values)]
+    if not values.size:
+        return 0.0, 0.0
+    unit = float(np.abs(values).max()) or 1.0  # no overflow of squares
+    middle = values[values.size // 2]
+    shifted = values / unit - middle / unit  # no cancellation
+    mean = float(middle + unit * shifted.mean())
+    if shifted.max() - shifted.min() <= 1e-12:
+        return mean, 0.0
+    return mean, float(unit * shifted.std(ddof=1))
+
+
+def _fit_levels(name: str, parts: Sequence[pd.Series]) -> LevelColumn | str:
+    """The fitted column, or why it is left out."""
+    observed = [convert(part, "text")[0].dropna() for part in parts]
+    levels = tuple(sorted({level for part in observed for level in part.unique()}))
+    missing = any(len(part) < len(whole) for part, whole in zip(observed, parts, strict=True))
+    if not levels:
+        return "Columns without any value in reference and synthetic are left out"
+    if len(levels) + missing == 1:
+        return "Columns with one value in reference and synthetic are left out"
+    hardly_repeats = any(
+        part.nunique() > max(MIN_IDENTIFIER_LEVELS, MAX_DISTINCT_SHARE * len(part)) for part in observed
+    )
+    if hardly_repeats or len(levels) > MAX_LEVELS:
+        return "Text columns that hardly repeat a value (identifiers?) are left out, look for copied values yourself"
+    return LevelColumn(name, levels, missing)
