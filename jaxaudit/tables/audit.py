@@ -177,6 +177,7 @@ def _judge(
             "tpr_at_fpr": tpr_at_fpr(scores[index], member),
             "p_value": float(test.adjusted[index]),
             "p_value_unadjusted": float(test.unadjusted[index]),
+            "critical_auc": float(test.critical_auc[index]),
         }
         advance()
     described = {

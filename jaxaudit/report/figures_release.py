@@ -1,0 +1,214 @@
+"""Figures of a release audit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxaudit.evaluate.roc import clopper_pearson, roc_curve
+from jaxaudit.report.canvas import (
+    BLUE,
+    GREY,
+    INK,
+    RED,
+    Picture,
+    finish,
+    grid_figure,
+    log_axis,
+    note,
+    percent_axis,
+    stretched_axis,
+)
+from jaxaudit.report.words import count, get, number, p_value, short
+from jaxaudit.runtime.result import AuditResult
+
+__all__ = ["attack_scores", "confidence", "draw_release"]
+
+
+def draw_release(result: AuditResult) -> list[Picture]:
+    """The three figures of a release audit, in the order of the report."""
+    names, scores, member = attack_scores(result)
+    return [_forest(result), _rocs(names, scores, member), _distributions(names, scores, member)]
+
+
+def attack_scores(result: AuditResult) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Attack names in the summary's order, their scores (a, n) float64, and membership (n,) bool.
+
+    Scores come from ``evidence``, or from the table where it holds none; unknown ones are NaN.
+    """
+    names = [str(name) for name in result.summary.get("attacks", {})]
+    member = np.asarray(result.evidence.get("member", result.table.get("member", np.zeros(0)))).astype(bool)
+    scores = np.asarray(result.evidence.get("scores", np.zeros((0, 0))), dtype=float)
+    if scores.shape != (len(names), member.size):
+        missing = np.full(member.size, np.nan)
+        columns = [result.table[n].to_numpy(dtype=float) if n in result.table else missing for n in names]
+        scores = np.stack(columns) if columns else np.zeros((0, member.size))
+    return names, scores, member
+
+
+def _forest(result: AuditResult) -> Picture:
+    attacks = result.summary.get("attacks", {})
+    ordered = sorted(attacks, key=lambda name: (-_sortable(get(attacks, name, "auc")), str(name)))
+    figure, axes = grid_figure(1, 2, height=1.5 + 0.42 * max(2, len(ordered)), width_ratios=(2.3, 1))
+    ax, beside = axes[0]
+    beside.set_axis_off()
+    ax.set_title("How well each attack tells members from non-members", pad=22)
+    if not ordered:
+        note(ax, "no attack was run")
+    drawn = [0.5]
+    for row, name in enumerate(ordered):
+        area, (low, high) = get(attacks, name, "auc"), _interval(attacks[name])
+        p = get(attacks, name, "p_value")
+        colour = RED if p <= 0.05 else GREY
+        if math.isfinite(area):
+            ax.plot([low, high], [row, row], color=colour, lw=2, solid_capstyle="butt")
+            ax.plot(area, row, "o", color=colour, ms=6)
+            drawn += [v for v in (low, high, area) if math.isfinite(v)]
+        critical = get(attacks, name, "critical_auc")
+        if math.isfinite(critical):
+            ax.plot(
+                [critical, critical], [row - 0.3, row + 0.3], color=INK, lw=1, label="" if row else "AUC with p = .05"
+            )
+        text = f"{number(area)} [{number(low)}, {number(high)}]"
+        beside.text(0, row, text, va="center", fontsize=8.5)
+        beside.text(0.72, row, p_value(p), va="center", fontsize=8.5, color=colour)
+    if ordered:
+        for x, head in ((0, f"AUC [{confidence(result)}]"), (0.72, "p, adjusted")):
+            beside.text(x, -0.85, head, va="center", fontsize=8.5, color=GREY)
+        ax.axvline(0.5, color=INK, lw=1, ls=(0, (1, 1.5)))
+        ax.set_xlim(max(-0.01, min(drawn) - 0.03), min(1.01, max(drawn) + 0.03))
+        ax.set_yticks(range(len(ordered)), [short(name, 24) for name in ordered])
+        for side in (ax, beside):
+            side.set_ylim(len(ordered) - 0.4, -0.6)
+        ax.grid(axis="y", visible=False)
+        ax.set_xlabel(f"AUC over {_sizes(result)} (dotted: guessing)")
+    return finish(
+        figure,
+        "attacks",
+        f"AUC of each attack with its {confidence(result)} interval; red: adjusted p at most .05, more than luck even "
+        "though all these attacks were tried. Short black bars, where shown: the AUC an attack needs for that.",
+        "Forest plot of attack AUCs with intervals.",
+    )
+
+
+def confidence(result: AuditResult) -> str:
+    """The confidence level of the AUC intervals, as text."""
+    level = get(result.summary, "permutation", "level")
+    return f"{100 * (0.95 if math.isnan(level) else level):.3g} %"
+
+
+def _sortable(value: float) -> float:
+    return value if math.isfinite(value) else -1.0
+
+
+def _interval(attack: dict[str, object]) -> tuple[float, float]:
+    interval = attack.get("auc_ci")
+    if isinstance(interval, list | tuple) and len(interval) == 2:
+        low, high = (get({"v": v}, "v") for v in interval)
+        return low, high
+    return math.nan, math.nan
+
+
+def _sizes(result: AuditResult) -> str:
+    records = result.summary.get("records", {})
+    return f"{count(get(records, 'members'))} members and {count(get(records, 'non_members'))} non-members"
+
+
+def _panels(attacks: int, height: float) -> tuple[Figure, list[Axes]]:
+    columns = min(3, max(1, attacks))
+    rows = -(-max(1, attacks) // columns)
+    figure, axes = grid_figure(rows, columns, width=(4.8, 7.4, 8.8)[columns - 1], height=height * rows + 0.5)
+    flat = list(axes.flat)
+    for ax in flat[max(1, attacks) :]:
+        ax.set_axis_off()
+    return figure, flat
+
+
+def _usable(scores: np.ndarray, member: np.ndarray) -> bool:
+    return bool(np.isfinite(scores).all() and member.any() and not member.all())
+
+
+def _rocs(names: list[str], scores: np.ndarray, member: np.ndarray) -> Picture:
+    figure, axes = _panels(len(names), 3.0)
+    if not names:
+        note(axes[0], "no attack was run")
+    for name, row, ax in zip(names, scores, axes, strict=False):
+        ax.set_title(short(name, 28))
+        if _usable(row, member):
+            _roc(ax, row, member)
+        else:
+            note(ax, "no usable scores")
+    return finish(
+        figure,
+        "roc",
+        "Share of members found (TPR) against share of non-members wrongly called members (FPR), both on log scales: "
+        "the left end is what matters for a person in the table. Steps are the thresholds that exist, nothing is "
+        "interpolated; the band is the exact 95 % interval of the TPR at each threshold taken alone; the dot is FPR "
+        "= 0; dotted: guessing.",
+        "Log-log ROC curves, one panel per attack, with confidence bands.",
+    )
+
+
+def _roc(ax: Axes, scores: np.ndarray, member: np.ndarray) -> None:
+    curve = roc_curve(scores, member)
+    n1, n0 = int(member.sum()), int((~member).sum())
+    left, bottom = 0.4 / n0, 0.4 / n1
+    low, high = clopper_pearson(curve.true_positives, n1)
+    x = np.maximum(curve.fpr, left)
+    keep = np.append(np.flatnonzero(np.diff(curve.false_positives)), x.size - 1)  # the best point at each FPR
+    x, low, high = x[keep], low[keep], high[keep]
+    y = np.maximum(curve.tpr[keep], bottom)
+    ax.fill_between(x, np.maximum(low, bottom), np.maximum(high, bottom), step="post", color=RED, alpha=0.15, lw=0)
+    ax.step(x, y, where="post", color=RED, lw=1.6)
+    if curve.false_positives[keep[0]] == 0 and curve.true_positives[keep[0]] > 0:
+        ax.plot(x[0], y[0], "o", color=RED, ms=5, clip_on=False)
+    line = np.geomspace(left, 1, 50)
+    ax.plot(line, line, color=INK, lw=1, ls=(0, (1, 1.5)))
+    ax.set_xlim(left, 1.05)
+    ax.set_ylim(bottom, 1.05)
+    log_axis(ax, "x")
+    log_axis(ax, "y")
+    ax.set_xlabel(f"FPR ({count(n0)} non-members)")
+    ax.set_ylabel(f"TPR ({count(n1)} members)")
+
+
+def _distributions(names: list[str], scores: np.ndarray, member: np.ndarray) -> Picture:
+    figure, axes = _panels(len(names), 2.6)
+    if not names:
+        note(axes[0], "no attack was run")
+    for name, row, ax in zip(names, scores, axes, strict=False):
+        ax.set_title(short(name, 28))
+        if not _usable(row, member):
+            note(ax, "no usable scores")
+            continue
+        low, high = np.quantile(row, (0.01, 0.99))
+        if high <= low:
+            low, high = row.min() - 0.5, row.max() + 0.5
+        width = float(np.subtract(*np.quantile(row, (0.75, 0.25))))
+        if 0 < 10 * width < high - low:  # long tails: an axis that is linear near 0 and logarithmic far out
+            edges = (width * np.sinh(np.linspace(np.arcsinh(low / width), np.arcsinh(high / width), 31))).tolist()
+            stretched_axis(ax, width)
+        else:
+            edges = np.linspace(low, high, 31).tolist()
+        for which, colour, text in ((~member, BLUE, "non-members"), (member, RED, "members")):
+            values = np.clip(row[which], low, high)
+            ax.hist(values, edges, weights=np.full(values.size, 1 / values.size), histtype="stepfilled", color=colour,
+                    alpha=0.3, label=f"{text} ({count(values.size)})")  # fmt: skip
+            ax.hist(values, edges, weights=np.full(values.size, 1 / values.size), histtype="step", color=colour, lw=1.2)
+            ax.axvline(np.clip(np.median(row[which]), low, high), color=colour, lw=1.4, ls="--")
+        percent_axis(ax.yaxis)
+        ax.set_xlabel("score (higher = more member-like)")
+        ax.set_ylabel("share of records")
+    handles, labels = axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    return finish(
+        figure,
+        "scores",
+        "Scores of members (red) and non-members (blue), dashed: their medians. The outermost bars also hold all "
+        "scores beyond the 1 % and 99 % quantiles. Where tails are long the axis is logarithmic far from 0.",
+        "Histograms of attack scores for members and non-members.",
+    )
