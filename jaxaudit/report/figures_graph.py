@@ -146,7 +146,7 @@ def _added(ax: Axes, odds: np.ndarray, lower: np.ndarray) -> None:
     ax.text(0.99, 0.985, f"{count(odds.size)} nodes", transform=ax.transAxes, ha="right", va="top", color=GREY)
 
 
-def _region(ax: Axes, l: float, r: float, **look: Any) -> bool:  # noqa: E741
+def _region(ax: Axes, l: float, r: float, **look: Any) -> bool:
     if not (math.isfinite(l) and math.isfinite(r)):
         return False
     ax.add_patch(Polygon(np.asarray(vertices(l, r), dtype=float), closed=True, fill=False, **look))
@@ -172,9 +172,9 @@ def _error_plane(result: AuditResult) -> Picture:
             if which.any():
                 ax.scatter(*cells[:, which] / 100, s=area[which], color=colour, alpha=0.45, lw=0, label=text)
         ax.plot([0, 1], [1, 0], color=INK, lw=1, ls=(0, (1, 1.5)), label="guessing (FPR + FNR = 1)")
-        l, r = (get(result.summary, "limits", f"{name}_lower", "median") for name in "lr")  # noqa: E741
+        l, r = (get(result.summary, "limits", f"{name}_lower", "median") for name in "lr")
         _region(ax, l, r, ec=RED, lw=2, label=f"median lower limits: l = {l:.2f}, r = {r:.2f}")
-        l, r = (get(result.summary, "pooled", name, "q50") for name in "lr")  # noqa: E741
+        l, r = (get(result.summary, "pooled", name, "q50") for name in "lr")
         _region(ax, l, r, ec=GREEN, lw=1.6, ls="--", label=f"paper's model, pooled: l = {l:.2f}, r = {r:.2f}")
         ax.legend(loc="upper right", frameon=True, framealpha=0.9, edgecolor="none")
     percent_axis(ax.xaxis)

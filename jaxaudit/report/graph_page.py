@@ -59,7 +59,7 @@ def graph_headline(result: AuditResult) -> list[tuple[str, str]]:
     """The three numbers that matter: limits of (r, l), the attack's AUC, the share of exposed nodes."""
     limits, auc = result.summary.get("limits", {}), result.summary.get("attack_auc", {})
     within = auc.get("within_node", {})
-    r, l = limits.get("r_lower", {}), limits.get("l_lower", {})  # noqa: E741
+    r, l = limits.get("r_lower", {}), limits.get("l_lower", {})
     return [
         (
             "Posterior odds / prior odds, functional lower limit (r, l)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,14 @@ def configure(cpu_devices: int = 0, compilation_cache: str | os.PathLike[str] | 
 
     Args:
         cpu_devices: virtual CPU devices; 0 takes one per available core, at most 8.
-        compilation_cache: folder for compiled programs, or None for no persistent cache.
+        compilation_cache: folder for compiled programs, or None for no persistent cache; a folder that the user
+            chose by JAX's own setting (``JAX_COMPILATION_CACHE_DIR``) stays.
     """
     check_int("devices", cpu_devices, 0, 1024)
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
+    with suppress(RuntimeError):  # the backend runs already (a sweep in one process): its devices stay
         jax.config.update("jax_num_cpu_devices", cpu_devices or min(8, available))
-    except RuntimeError:  # the backend runs already (a sweep in one process): its devices stay
-        pass
-    if compilation_cache is not None:
+    if compilation_cache is not None and not jax.config.values.get("jax_compilation_cache_dir"):
         jax.config.update("jax_compilation_cache_dir", str(Path(compilation_cache).expanduser()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 

@@ -104,9 +104,7 @@ class Store:
 
         atomic_write(self.folder / f"{stage}-{key}.npz", write)
 
-    def cached(
-        self, stage: str, key: str, compute: Callable[[], dict[str, np.ndarray]]
-    ) -> dict[str, np.ndarray]:
+    def cached(self, stage: str, key: str, compute: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Load the stage, or compute and save it."""
         arrays = self.load(stage, key)
         if arrays is None:

@@ -17,7 +17,7 @@ def _limits(fp, n0, fn, n1, rng, draws=400):
     a = rng.beta(fp + 0.5, n0 - fp + 0.5, (draws, fp.size))
     b = rng.beta(fn + 0.5, n1 - fn + 0.5, (draws, fp.size))
     r = np.log(np.maximum((1 - b) / a, b / (1 - a)))
-    l = np.log(np.maximum(a / (1 - b), (1 - a) / b))  # noqa: E741
+    l = np.log(np.maximum(a / (1 - b), (1 - a) / b))
     return np.maximum(r, 0), np.maximum(l, 0)
 
 
@@ -38,7 +38,7 @@ def graph_result(nodes=600, models=64, seed=0, sampler="snowball", leak=1.2) -> 
     def known(values):
         return np.where(auditable, values, np.nan)
 
-    r, l = _limits(fp, np.maximum(n_out, 0), fn, np.maximum(n_in, 0), rng)  # noqa: E741
+    r, l = _limits(fp, np.maximum(n_out, 0), fn, np.maximum(n_in, 0), rng)
     odds = np.log(prior / (1 - prior))
     table = pd.DataFrame({
         "node": np.arange(nodes), "label": rng.integers(0, 10, nodes), "degree": degree, "prior": prior,

@@ -154,10 +154,11 @@ def test_nested_compilations_count_once() -> None:
         (lambda: checks.check_int("k", True, 1), "k must be an integer, got True"),
         (lambda: checks.check_int("k", 2.0, 1), "k must be an integer, got 2.0"),
         (lambda: checks.check_int("k", 0, 1), "k must be 1 or more, got 0"),
-        (lambda: checks.check_real("ratio", 1.0, 0, 1, open_low=True, open_high=True), "ratio must be in (0, 1), got 1.0"),
+        (lambda: checks.check_real("ratio", 1.0, 0, 1, open_high=True), "ratio must be in [0, 1), got 1.0"),
+        (lambda: checks.check_real("ratio", 0, 0, 1, open_low=True), "ratio must be in (0, 1], got 0"),
         (lambda: checks.check_real("ratio", float("nan"), 0), "ratio must be a finite number, got nan"),
         (lambda: checks.check_choice("rule", "c", ("b", "a")), "rule must be one of a, b, got c"),
-        (lambda: checks.check_finite("x", np.array([1, np.nan, np.inf])), "x must have only finite values, got 2 that are not"),
+        (lambda: checks.check_finite("x", [1, np.nan, np.inf]), "x must have only finite values, got 2 that are not"),
         (lambda: checks.require(False, "x", "be short", "a\nb"), "x must be short, got a b"),
     ],
 )  # fmt: skip

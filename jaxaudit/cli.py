@@ -1,0 +1,162 @@
+"""The ``jaxaudit`` command: a Hydra application with subcommands dispatched before it.
+
+Exit status: 0 done, 2 bad input (one ``error:`` line on stderr), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from jaxaudit.runtime.checks import InputError
+
+__all__ = ["SUBCOMMANDS", "main"]
+
+_QUOTING = "quote values with special characters for Hydra as well as for the shell, as in 'graph.path=\"a(1).npz\"'"
+
+
+def _one_line(error: BaseException) -> str:
+    """The message of a configuration error as one line without Hydra's search paths and links."""
+    text = str(error).split("Config search path:")[0]
+    lines = [line.strip(" \t^") for line in text.splitlines()]
+    lines = [
+        line for line in lines if line and not line.startswith(("To append to", "See https", "full_key", "object_type"))
+    ]
+    message = " ".join(lines)
+    if type(error).__name__ == "OverrideParseException":
+        message = f"cannot read an option: {message} ({_QUOTING})"
+    return message
+
+
+def _fail(message: str, status: int = 2) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Hydra makes the run folder before the job starts; a job that was refused leaves none."""
+    for path in (folder, folder.parent):
+        try:
+            path.rmdir()
+        except OSError:
+            return
+
+
+def _run(cfg: DictConfig, folder: Path) -> None:
+    """One audit: settings, devices, audit, files, closing lines."""
+    from jaxaudit.config import GraphJob, read_job
+    from jaxaudit.runtime.devices import configure
+    from jaxaudit.runtime.progress import Progress
+
+    job = read_job(cfg)
+    cache = None if job.cache.dir is None else Path(job.cache.dir).expanduser()
+    configure(job.devices, None if cache is None else cache / "compiled")
+    progress = Progress(show=sys.stderr.isatty())
+    result = _graph(job, progress) if isinstance(job, GraphJob) else _release(job, progress)
+
+    from jaxaudit.report import headline_numbers, write_run
+
+    config = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(config, dict)
+    config["command"] = shlex.join(["jaxaudit", *HydraConfig.get().overrides.task])
+    result = dataclasses.replace(result, config={str(key): value for key, value in config.items()})
+    paths = write_run(result, folder)
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"report: {paths['report']}")
+    for label, text in headline_numbers(result):
+        print(f"{label}: {text}")
+
+
+def _graph(job: Any, progress: Any) -> Any:
+    from jaxaudit.graph.audit import audit_graph
+    from jaxaudit.graph.data import load_graph
+
+    with progress.stage("load"):
+        graph = load_graph(**job.graph)
+    return audit_graph(
+        graph, sampler=job.sampler, model=job.model, train=job.train, shadow=job.shadow, edges=job.edges,
+        attack=job.attack, posterior=job.posterior, bmp=job.bmp, seed=job.seed, cache_dir=job.cache.dir,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _release(job: Any, progress: Any) -> Any:
+    from jaxaudit.tables.audit import audit_example, audit_release
+
+    files, options = job.release, {
+        "attacks": job.attacks, "encoding": job.release.encoding, "gen_lra": job.gen_lra,
+        "evaluation": job.evaluation, "seed": job.seed, "progress": progress,
+    }  # fmt: skip
+    named = {"members": files.members, "non_members": files.non_members, "synthetic": files.synthetic}
+    if not any([*named.values(), files.reference]):
+        return audit_example(**options)
+    for name, path in named.items():
+        if path is None:
+            raise InputError(f"release.{name} must be given with the other tables, got nothing")
+    return audit_release(**named, reference=files.reference, **options)
+
+
+@hydra.main(version_base="1.3", config_path="pkg://jaxaudit.configs", config_name="config")
+def _app(cfg: DictConfig) -> None:
+    runtime = HydraConfig.get()
+    folder = Path(runtime.runtime.output_dir)
+    try:
+        _run(cfg, folder)
+    except InputError as error:
+        _remove_if_empty(folder)
+        if runtime.mode is RunMode.MULTIRUN:
+            raise  # Hydra finishes the other jobs and then raises the first failure
+        _fail(str(error))
+
+
+def _doctor(arguments: Sequence[str]) -> None:
+    """Print versions, devices and the time of a first compiled product."""
+    import time
+
+    if arguments:
+        _fail(f"doctor takes no arguments, got {arguments[0]}")
+    from jaxaudit.runtime.devices import configure, describe
+
+    configure()
+    import jax
+    import jax.numpy as jnp
+
+    start = time.perf_counter()
+    value = float(jax.jit(lambda x: (x @ x).sum())(jnp.eye(256)))
+    for name, entry in describe().items():
+        print(f"{name}: {', '.join(f'{k} {v}' for k, v in entry.items()) if isinstance(entry, dict) else entry}")
+    print(f"compile and run: {'ok' if value == 256 else 'WRONG'} in {time.perf_counter() - start:.2f} s")
+
+
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"doctor": _doctor}
+"""Commands by name; each takes the remaining arguments."""
+
+
+def main() -> None:
+    """Entry point of the ``jaxaudit`` command and of ``python -m jaxaudit``."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra then raises instead of printing a traceback of its own
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    if first and "=" not in first and not first.startswith(("-", "+", "~")):
+        if first not in SUBCOMMANDS:
+            _fail(f"unknown command {first}; known: {', '.join(sorted(SUBCOMMANDS))}; options are written name=value")
+        SUBCOMMANDS[first](sys.argv[2:])
+        return
+    try:
+        _app()
+    except (InputError, HydraException, OmegaConfBaseException) as error:
+        _fail(_one_line(error))
+    except KeyboardInterrupt:
+        _fail("interrupted; finished groups of shadows are kept in cache.dir", 130)

@@ -1,0 +1,197 @@
+"""The numbers of a graph audit that a reader sees first, and the sentences that qualify them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from jaxaudit import bmp
+from jaxaudit.graph.attacks import AttackConfig, Counts
+from jaxaudit.graph.auc import AttackAUC, model_weights
+from jaxaudit.graph.data import Graph
+from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples
+from jaxaudit.graph.shadow import Ensemble
+from jaxaudit.runtime.keys import host_rng
+
+__all__ = ["accuracies", "find_warnings", "global_attack", "summarise"]
+
+_REPLICATES = 400
+
+
+def accuracies(logits: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Share of members and of non-members that each model classifies right under the inference edges.
+
+    Args:
+        logits: (K, n, C).
+        labels: (n,).
+        nodes: (K, n) bool membership.
+
+    Returns:
+        two (K,) float64 arrays: train and test accuracy.
+
+    Example:
+        >>> accuracies(np.array([[[1.0, 0.0], [1.0, 0.0]]]), np.array([0, 1]), np.array([[True, False]]))
+        (array([1.]), array([0.]))
+    """
+    right = logits.argmax(axis=-1) == labels
+    train, test = ((right & part).sum(axis=1) / np.maximum(part.sum(axis=1), 1) for part in (nodes, ~nodes))
+    return train, test
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1))}
+
+
+def _largest(values: np.ndarray) -> float:
+    finite = values[~np.isnan(values)]
+    return float(finite.max()) if finite.size else float("nan")
+
+
+def _quantile(values: np.ndarray, q: float) -> float:
+    """Quantile of the defined values; an infinite one is returned as such."""
+    defined = np.sort(values[~np.isnan(values)])
+    if defined.size == 0:
+        return float("nan")
+    low, high = defined[int(np.floor(q * (defined.size - 1)))], defined[int(np.ceil(q * (defined.size - 1)))]
+    share = q * (defined.size - 1) % 1
+    return float(low if low == high else (1 - share) * low + share * high)
+
+
+def global_attack(counts: Counts, member: np.ndarray, attack: AttackConfig, seed: int) -> dict[str, Any]:
+    """Error rates over all counted decisions of auditable nodes, with intervals from resampled models."""
+    use = counts.counted & counts.auditable[:, None]
+    sums = {
+        "tp": (use & member & counts.said_member).sum(axis=0), "positives": (use & member).sum(axis=0),
+        "fp": (use & ~member & counts.said_member).sum(axis=0), "negatives": (use & ~member).sum(axis=0),
+    }  # fmt: skip
+    judged = np.flatnonzero(use.any(axis=0))
+    models = member.shape[1]
+    weights = np.zeros((_REPLICATES + 1, models))
+    weights[0] = 1
+    if judged.size:
+        rng = host_rng(seed, "bootstrap-decisions")
+        weights[1:, judged] = model_weights(np.zeros(judged.size), _REPLICATES, rng)
+    tp, positives, fp, negatives = (weights @ sums[name] for name in ("tp", "positives", "fp", "negatives"))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = {
+            "accuracy": (tp + negatives - fp) / (positives + negatives),
+            "balanced_accuracy": (tp / positives + 1 - fp / negatives) / 2,
+            "tpr": tp / positives,
+            "fpr": fp / negatives,
+        }
+    out: dict[str, Any] = {"rule": attack.rule, "level": attack.level if attack.rule == "fixed_fpr" else float("nan")}
+    for name, values in rates.items():
+        out[name] = float(values[0])
+        out[f"{name}_ci"] = [_quantile(values[1:], 0.025), _quantile(values[1:], 0.975)]
+    return out | {"decisions": int(use.sum())}
+
+
+def _limits(table: pd.DataFrame) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name in ("r_lower", "l_lower", "eps_R_lower", "eps_L_lower"):
+        values = table[name].to_numpy()
+        out[name] = {"median": _quantile(values, 0.5), "q90": _quantile(values, 0.9), "max": _largest(values)}
+    audited = table[table.auditable]
+    for x in ("r", "l"):
+        above = float((audited[f"{x}_lower"] > 0.1).mean()) if len(audited) else float("nan")
+        out[f"share_{x}_above_0.1"] = above
+    return out
+
+
+def summarise(
+    table: pd.DataFrame,
+    samples: Samples,
+    priors: Priors,
+    ensemble: Ensemble,
+    accuracy: tuple[np.ndarray, np.ndarray],
+    counts: Counts,
+    auc: AttackAUC,
+    attack: AttackConfig,
+    definition: str,
+    prior: np.ndarray,
+    seed: int,
+) -> dict[str, Any]:
+    """The ``summary`` block of the results, without the pooled posterior."""
+    in_models, models = samples.nodes.sum(axis=0), samples.nodes.shape[0]
+    eps_L, eps_R = (np.asarray(bound) for bound in bmp.prior_lower_bound(prior, definition))
+    audited = table[table.auditable]
+    return {
+        "shadows": {
+            "count": models, "trained": ensemble.trained,
+            "train_accuracy": _spread(accuracy[0]), "test_accuracy": _spread(accuracy[1]),
+            "sizes": {
+                "quota": samples.quota, "mean": float(samples.sizes.mean()),
+                "min": int(samples.sizes.min()), "max": int(samples.sizes.max()),
+            },
+            "exhausted": int(samples.exhausted.sum()), "reseeds": int(samples.reseeds.sum()),
+            "not_finite": int((~ensemble.finite).sum()),
+        },
+        "attack_auc": {
+            "pooled": auc.pooled, "pooled_ci": list(auc.pooled_ci),
+            "pooled_with_prior": auc.pooled_with_prior, "pooled_with_prior_ci": list(auc.pooled_with_prior_ci),
+            "within_node": {
+                "likelihood_ratio": auc.likelihood_ratio, "likelihood_ratio_ci": list(auc.likelihood_ratio_ci),
+                "standardised": auc.standardised, "standardised_ci": list(auc.standardised_ci),
+            },
+        },
+        "prior_only_auc": auc.prior_only,
+        "global_attack": global_attack(counts, samples.nodes.T, attack, seed),
+        "nodes": {
+            "total": len(table), "auditable": int(table.auditable.sum()),
+            "prior_zero": int((priors.gamma <= 0).sum()), "prior_one": int((priors.gamma >= 1).sum()),
+            "never_in": int((in_models == 0).sum()), "never_out": int((in_models == models).sum()),
+            "worse_than_chance": int(table.worse_than_chance.sum()),
+            "median_n_in": float(table.n_in.median()), "median_n_out": float(table.n_out.median()),
+        },
+        "limits": _limits(table),
+        "paper_posterior": {
+            x: {f"median_of_{q}": _quantile(audited[f"{x}_{q}"].to_numpy(), 0.5) for q in ("q05", "q50", "q95")}
+            for x in ("r", "l")
+        },
+        "prior_lower_bound": {
+            "definition": definition, "eps_R": _largest(eps_R), "eps_L": _largest(eps_L),
+            "eps_R_median": _quantile(eps_R, 0.5), "eps_L_median": _quantile(eps_L, 0.5),
+        },
+        "sampling": {
+            "prior_exact": priors.exact, "prior_draws": priors.draws, "prior_min": float(priors.gamma.min()),
+            "prior_median": float(np.median(priors.gamma)), "prior_max": float(priors.gamma.max()),
+            "prior_draws_exhausted": priors.exhausted,
+        },
+    }  # fmt: skip
+
+
+def find_warnings(
+    graph: Graph, sampler: SamplerConfig, samples: Samples, priors: Priors, ensemble: Ensemble, table: pd.DataFrame
+) -> tuple[str, ...]:
+    """What a reader of the results should know, one sentence each, with counts."""
+    models, quota = samples.nodes.shape[0], samples.quota
+    in_models = samples.nodes.sum(axis=0)
+    dry, sizes = int(samples.exhausted.sum()), samples.sizes
+    seeds = int(np.minimum(np.bincount(graph.labels), sampler.seeds_per_class).sum())
+    missed = np.abs(samples.nodes.sum(axis=1) - quota) > 0
+    ending = (
+        f"{int(samples.reseeds.sum())} random nodes were added to reach it"
+        if sampler.on_exhausted == "reseed"
+        else f"realised sizes are {int(sizes.min())} to {int(sizes.max())}, {int(missed.sum())} below it"
+    )
+    found = [
+        (sampler.name == "snowball" and seeds >= quota,
+         f"the {seeds} snowball seeds fill the quota of {quota} nodes: no edge is followed"),
+        (dry, f"{dry} of {models} draws ran out of frontier before the quota of {quota} nodes; {ending}"),
+        (not ensemble.finite.all(),
+         f"{int((~ensemble.finite).sum())} of {models} models diverged (loss or logits not finite) and are left out"),
+        ((in_models == 0).any(), f"{int((in_models == 0).sum())} nodes are in none of the {models} samples"),
+        ((in_models == models).any(), f"{int((in_models == models).sum())} nodes are in all of the {models} samples"),
+        (not table.auditable.all(),
+         f"{int((~table.auditable).sum())} of {len(table)} nodes are not auditable with {models} models"),
+        (table.worse_than_chance.any(),
+         f"{int(table.worse_than_chance.sum())} nodes have a false-positive plus false-negative rate above 1: "
+         "the test reversed would leak, or chance"),
+        ((priors.gamma <= 0).any(),
+         f"{int((priors.gamma <= 0).sum())} nodes came up in no prior draw; their upper limit serves as the prior"),
+        ((priors.gamma >= 1).any(),
+         f"{int((priors.gamma >= 1).sum())} nodes came up in every prior draw; their lower limit serves as the prior"),
+    ]  # fmt: skip
+    return tuple(text for condition, text in found if condition)

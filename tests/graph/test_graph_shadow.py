@@ -1,0 +1,173 @@
+"""Training against a naive loop, stored models, inference edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxaudit.graph import shadow
+from jaxaudit.graph.data import csbm
+from jaxaudit.graph.models import ModelConfig, build_model, entry_mask, graph_arrays
+from jaxaudit.graph.sampling import SamplerConfig, draw_samples
+from jaxaudit.graph.shadow import ShadowConfig, TrainConfig, inference_mask, train_and_query
+from jaxaudit.runtime.checks import InputError
+from jaxaudit.runtime.keys import stream_key
+from jaxaudit.runtime.store import Store
+
+GRAPH = csbm(nodes=80, classes=3, features=6, mean_degree=4, seed=2)
+SAMPLER = SamplerConfig(ratio=0.5, seeds_per_class=3)
+TRAIN = TrainConfig(epochs=15, hidden=8)
+COUNT = 6
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return draw_samples(GRAPH, SAMPLER, 0, COUNT)
+
+
+@pytest.fixture(scope="module")
+def ensemble(samples):
+    return train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN)
+
+
+def torch_adam(params, gradient, epochs, lr=0.01, decay=5e-4):
+    """PyTorch's Adam with weight_decay, written out: decay enters the gradient."""
+    m = v = jax.tree.map(jnp.zeros_like, params)
+    for t in range(1, epochs + 1):
+        g = jax.tree.map(lambda g, p: g + decay * p, gradient(params), params)
+        m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+        v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, v, g)
+        params = jax.tree.map(
+            lambda p, m, v, t=t: p - lr * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8), params, m, v
+        )
+    return params
+
+
+@pytest.mark.devices
+def test_training_equals_a_plain_loop(samples, ensemble):
+    features, structure = graph_arrays(GRAPH)
+    model = build_model("gcn", GRAPH.num_features, TRAIN.hidden, GRAPH.num_classes)
+    k = 4
+    members = np.flatnonzero(samples.nodes[k])
+    weights = model.prepare(structure, entry_mask(structure, jnp.asarray(samples.edges[k])))
+
+    @jax.jit
+    def loss(params):
+        logits = model.apply(params, features, structure, weights)[members]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, jnp.asarray(GRAPH.labels[members])).mean()
+
+    start = model.init(jax.random.fold_in(stream_key(0, "train"), k))
+    params = torch_adam(start, jax.jit(jax.grad(loss)), TRAIN.epochs)
+    inside = samples.nodes[k]
+    u, v = GRAPH.edges
+    both = jnp.asarray((inside[u] & inside[v]) | (~inside[u] & ~inside[v]))
+    logits = model.apply(params, features, structure, model.prepare(structure, entry_mask(structure, both)))
+    np.testing.assert_allclose(ensemble.logits[k], logits, rtol=2e-3, atol=2e-3)
+    assert ensemble.losses[k] < loss(start)
+
+
+def test_ensemble_shape_and_learning(samples, ensemble):
+    assert ensemble.logits.shape == (COUNT, 80, 3)
+    assert ensemble.trained == COUNT
+    assert ensemble.finite.all()
+    right = (ensemble.logits.argmax(-1) == GRAPH.labels)[samples.nodes].mean()
+    assert right > 0.6
+
+
+@pytest.mark.devices
+def test_repeat_is_bit_identical_and_chunks_agree(samples, ensemble):
+    again = train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN)
+    np.testing.assert_array_equal(again.logits, ensemble.logits)
+    wide = train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN, chunk=3)
+    np.testing.assert_allclose(wide.logits, ensemble.logits, atol=0.05)
+
+
+def test_segment_path_agrees_with_bcsr(samples, ensemble, monkeypatch):
+    from jaxaudit.graph import propagate
+
+    monkeypatch.setattr(propagate, "sparse", None)
+    shadow._compiled.cache_clear()
+    other = train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN)
+    shadow._compiled.cache_clear()
+    np.testing.assert_allclose(other.logits, ensemble.logits, atol=0.05)
+
+
+def test_models_are_stored_one_by_one(samples, ensemble, tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    few = draw_samples(GRAPH, SAMPLER, 0, 4)
+    settings = {"sampler": SAMPLER, "train": TRAIN, "store": store}
+    first = train_and_query(GRAPH, few, **settings)
+    assert first.trained == 4
+    more = train_and_query(GRAPH, samples, **settings)
+    assert more.trained == 2  # the first four are reused
+    np.testing.assert_array_equal(more.logits, ensemble.logits)
+    assert train_and_query(GRAPH, samples, inference="full", **settings).trained == 0
+    assert (
+        train_and_query(
+            GRAPH, samples, **{**settings, "train": TrainConfig(epochs=15, hidden=8, learning_rate=0.02)}
+        ).trained
+        == 6
+    )
+    next(tmp_path.glob("train-*.npz")).write_bytes(b"cut off")
+    assert train_and_query(GRAPH, few, **settings).trained <= 1
+
+
+def test_killed_run_resumes(samples, tmp_path, monkeypatch):
+    monkeypatch.setattr(shadow, "_GROUP", 2)
+    calls = []
+
+    class KilledError(Exception):
+        pass
+
+    class Bar:
+        def advance(self, items):
+            calls.append(items)
+            if len(calls) == 2:
+                raise KilledError
+
+    class Stage:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return Bar()
+
+        def __exit__(self, *_):
+            return False
+
+    with pytest.raises(KilledError):
+        train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN, store=Store(tmp_path), stage=Stage)
+    resumed = train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN, store=Store(tmp_path))
+    assert resumed.trained == COUNT - sum(calls)
+
+
+def test_divergence_is_a_flag(samples):
+    wild = train_and_query(GRAPH, samples, sampler=SAMPLER, train=TrainConfig(epochs=15, hidden=8, learning_rate=1e30))
+    assert not wild.finite.any()
+
+
+def test_inference_edges():
+    nodes = np.array([True, True, False, False, True])
+    edges = np.array([[0, 0, 1, 2], [1, 2, 4, 3]])
+    walked = np.array([True, False, False, False])
+    expected = {"split": [1, 0, 1, 1], "full": [1, 1, 1, 1], "none": [0, 0, 0, 0]}
+    for setting, mask in expected.items():
+        np.testing.assert_array_equal(inference_mask(nodes, edges, walked, setting, False), np.array(mask, bool))
+    np.testing.assert_array_equal(inference_mask(nodes, edges, walked, "split", True), [True, False, False, True])
+
+
+def test_bad_settings(samples):
+    for call, words in (
+        (lambda: ShadowConfig(count=3), "shadow.count must be"),
+        (lambda: ShadowConfig(chunk=-1), "shadow.chunk"),
+        (lambda: ShadowConfig(prior_draws=0), "shadow.prior_draws"),
+        (lambda: TrainConfig(epochs=-1), "train.epochs"),
+        (lambda: TrainConfig(hidden=0), "train.hidden"),
+        (lambda: TrainConfig(learning_rate=0.0), "train.learning_rate"),
+        (lambda: TrainConfig(weight_decay=-1.0), "train.weight_decay"),
+        (lambda: ModelConfig("mlp"), "model"),
+        (lambda: train_and_query(GRAPH, samples, sampler=SAMPLER, inference="some"), "edges.inference"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()

@@ -1,0 +1,187 @@
+"""The command line as a user meets it: real processes, real files, exit status and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from jaxaudit.cli import main
+
+SMALL_GRAPH = ("graph=csbm", "graph.nodes=120", "graph.classes=2", "sampler.ratio=0.4", "shadow.prior_draws=200",
+               "sampler.seeds_per_class=3", "train.epochs=8", "train.hidden=8", "shadow.count=8")  # fmt: skip
+
+
+def run(*arguments: str, cwd: Path, devices: int = 1) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root), "JAX_COMPILATION_CACHE_DIR": str(root / ".jax_cache")}
+    environment.pop("HYDRA_FULL_ERROR", None)
+    options = () if arguments[:1] == ("doctor",) else (f"devices={devices}",)
+    return subprocess.run(
+        [sys.executable, "-m", "jaxaudit", *arguments, *options],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(0)
+    for name in ("mem", "non", "ref"):
+        frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b <b>", "c"])
+        frame.to_csv(folder / f"{name}.csv", index=False)
+        if name == "mem":
+            (frame + rng.normal(scale=0.1, size=frame.shape)).to_parquet(folder / "syn.parquet")
+    pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 2.0]}).to_csv(folder / "other.csv", index=False)
+    (folder / "header.csv").write_text("a,b <b>,c\n")
+    (folder / "empty.csv").write_text("")
+    return folder
+
+
+def files(folder: Path, **changes: str) -> list[str]:
+    named = {"members": "mem.csv", "non_members": "non.csv", "synthetic": "syn.parquet", "reference": "ref.csv"}
+    return ["audit=release", "evaluation.permutations=99"] + [
+        f"release.{role}={folder / name}" for role, name in {**named, **changes}.items() if name
+    ]
+
+
+def test_release_audit_writes_every_file_of_the_contract(tables: Path, tmp_path: Path) -> None:
+    done = run(*files(tables), "hydra.run.dir=out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    assert {"results.json", "records.csv", "report.html", "figures"} <= {path.name for path in out.iterdir()}
+    results = json.loads((out / "results.json").read_text())
+    assert {"schema_version", "audit", "config", "data", "environment", "timings", "summary", "warnings"} <= set(
+        results
+    )
+    assert results["summary"]["attacks"]["dcr"]["auc"] > 0.9
+    assert set(results["summary"]["attacks"]["gen_lra"]["tpr_at_fpr"]) == {"0", "0.001", "0.01", "0.1"}
+    records = pd.read_csv(out / "records.csv")
+    assert list(records.columns) == ["record", "member", "gen_lra", "dcr", "domias"]
+    assert len(records) == 120
+    lines = done.stdout.strip().splitlines()
+    assert "report.html" in lines[-4]
+    assert len(lines[-3:]) == 3
+    page = (out / "report.html").read_text()
+    assert "<b>" not in page.replace("&lt;b&gt;", "") or "b &lt;b&gt;" in page
+
+
+def test_graph_audit_writes_nodes_and_reuses_its_ensemble(tmp_path: Path) -> None:
+    first = run(*SMALL_GRAPH, "hydra.run.dir=one", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    one = json.loads((tmp_path / "one" / "results.json").read_text())
+    nodes = pd.read_csv(tmp_path / "one" / "nodes.csv")
+    wanted = (
+        "node,label,degree,prior,n_in,n_out,fp,fn,auditable,r_q05,r_q50,r_q95,l_q05,eps_R_q50,eps_L_q95,r_lower,l_lower"
+    )
+    assert set(wanted.split(",")) <= set(nodes.columns)
+    assert (len(nodes), one["summary"]["shadows"]["trained"]) == (120, 8)
+    second = run(*SMALL_GRAPH, "hydra.run.dir=two", "edges.inference=full", "attack.rule=likelihood",
+                 "bmp.definition=bayes_factor", cwd=tmp_path)  # fmt: skip
+    assert second.returncode == 0, second.stderr
+    two = json.loads((tmp_path / "two" / "results.json").read_text())
+    assert two["summary"]["shadows"]["trained"] == 0
+    again = run(*SMALL_GRAPH, "hydra.run.dir=three", "cache.dir=null", cwd=tmp_path, devices=2)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "three" / "nodes.csv").read_bytes() == (tmp_path / "one" / "nodes.csv").read_bytes()
+
+
+REFUSED = {
+    "unknown command": (["audit"], "unknown command"),
+    "option of the other audit": (["audit=release", "train.epochs=3"], "train.epochs"),
+    "appended option of the other audit": (["audit=release", "+train.epochs=3"], "train"),
+    "group of the other audit": (["audit=release", "sampler=uniform"], "sampler"),
+    "unknown option": (["train.epoch=3"], "train.epoch"),
+    "unknown audit": (["audit=nothing"], "audit"),
+    "unknown sampler": (["sampler=nothing"], "sampler"),
+    "type": (["train.epochs=many"], "train.epochs must be an integer, got many"),
+    "missing value": (["graph=npz"], "graph.path must be given"),
+    "missing graph": (["graph=npz", "graph.path=nowhere.npz"], "graph.path"),
+    "ratio": (["sampler.ratio=1.0"], "sampler.ratio must be"),
+    "few shadows": (["shadow.count=3"], "shadow.count must be"),
+    "rule": (["attack.rule=guess"], "attack.rule must be one of"),
+    "lexer": (["graph=npz", "graph.path=a(b"], "cannot read an option"),
+    "seed": (["seed=-1"], "seed must be"),
+    "definition": (["bmp.definition=other"], "bmp.definition must be one of"),
+}
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., None]:
+    """Calls ``main`` in this process with bad arguments and checks the promise: one line, status 2, no file."""
+
+    def call(arguments: list[str], message: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+        monkeypatch.setattr(
+            sys, "argv", ["jaxaudit", *arguments, "cache.dir=null"] if "=" in arguments[0] else ["jaxaudit", *arguments]
+        )
+        GlobalHydra.instance().clear()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        error = capsys.readouterr().err
+        assert stopped.value.code == 2, error
+        assert error.startswith("error: "), error
+        assert len(error.strip().splitlines()) == 1, error
+        assert message in error
+        assert not list(tmp_path.rglob("*.*"))
+
+    return call
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_bad_options_are_one_line_and_status_2(case: str, refused: Callable[..., None]) -> None:
+    refused(*REFUSED[case])
+
+
+@pytest.mark.parametrize("case", ["lexer", "ratio", "group of the other audit"])
+def test_the_process_itself_exits_with_status_2(case: str, tmp_path: Path) -> None:
+    arguments, message = REFUSED[case]
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert message in done.stderr
+    assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"members": "missing.csv"}, [], "release.members"),
+        ({"synthetic": "other.csv"}, [], "column"),
+        ({"synthetic": "header.csv"}, [], "release.synthetic"),
+        ({"reference": "empty.csv"}, [], "release.reference"),
+        ({"synthetic": ""}, [], "release.synthetic must be given"),
+        ({}, ["gen_lra.k=61"], "k must be in [1, 60], got 61"),
+        ({}, ["gen_lra.k=0"], "k must be"),
+        ({}, ["attacks=[dcr,guess]"], "attacks"),
+        ({}, ["release.encoding=odd"], "encoding must be one of"),
+    ],
+)
+def test_bad_tables_are_one_line_and_status_2(changes, options, message, tables: Path, refused) -> None:
+    refused([*files(tables, **changes), *options], message)
+
+
+def test_multirun_goes_on_after_a_bad_job_and_says_so(tables: Path, tmp_path: Path) -> None:
+    done = run("-m", *files(tables), "gen_lra.k=61,5", "attacks=[gen_lra]", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "sweep" / "0").exists()
+    assert (tmp_path / "sweep" / "1" / "results.json").exists()
+
+
+def test_doctor_names_the_device_and_versions(tmp_path: Path) -> None:
+    done = run("doctor", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "backend: cpu" in done.stdout
+    assert "compile and run: ok" in done.stdout
