@@ -140,7 +140,8 @@ def _ratio(t: jax.Array, member: jax.Array, use: jax.Array) -> jax.Array:
     """Log Λ of every (node, model) under Gaussians fitted to the models in ``use``; NaN where not enough of them.
 
     A side's own variance needs ``MIN_OWN_VARIANCE`` models; where either side has fewer, both take the node's variance
-    pooled over its two sides.
+    pooled over its two sides. Own variances matter under snowball, where they carry part of the signal (Cora, ratio .5:
+    AUC .87, with pooled ones .82).
     """
     inside, outside = _moments(t, use & member), _moments(t, use & ~member)
     pooled = (inside.squares + outside.squares) / jnp.maximum(inside.number + outside.number - 2, 1)

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxaudit import bmp as privacy
 from jaxaudit.graph.attacks import AttackConfig, Counts, count_errors, node_statistic
 from jaxaudit.graph.auc import AttackAUC, attack_auc
-from jaxaudit.graph.data import Graph
+from jaxaudit.graph.data import SOURCES, Graph, load_graph, load_npz
 from jaxaudit.graph.models import ModelConfig
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples, draw_samples, estimate_priors
 from jaxaudit.graph.shadow import INFERENCE, ShadowConfig, TrainConfig, train_and_query
@@ -26,6 +26,7 @@ __all__ = ["BMPConfig", "EdgeConfig", "audit_graph"]
 
 POSTERIORS = ("exact", "nuts")
 _QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
+_SENSITIVITY = (1.0, 10.0, 100.0)  # squared prior scales that the pooled posterior is shown for
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,6 @@ class BMPConfig:
         check_real("bmp.prior_scale2", self.prior_scale2, 0.01, 10_000)
 
 
-class _Defaults(NamedTuple):
-    sampler: SamplerConfig = SamplerConfig()
-    train: TrainConfig = TrainConfig()
-    model: ModelConfig = ModelConfig()
-    shadow: ShadowConfig = ShadowConfig()
-    edges: EdgeConfig = EdgeConfig()
-    attack: AttackConfig = AttackConfig()
-    bmp: BMPConfig = BMPConfig()
-
-
-_DEFAULTS = _Defaults()
-
-
 class _Posteriors(NamedTuple):
     """Per node: columns of the node table. Pooled: the summary's block, and sentences to warn with."""
 
@@ -76,16 +64,16 @@ class _Posteriors(NamedTuple):
 
 
 def audit_graph(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     *,
-    sampler: SamplerConfig = _DEFAULTS.sampler,
-    train: TrainConfig = _DEFAULTS.train,
-    model: ModelConfig | str = _DEFAULTS.model,
-    shadow: ShadowConfig = _DEFAULTS.shadow,
-    edges: EdgeConfig = _DEFAULTS.edges,
-    attack: AttackConfig = _DEFAULTS.attack,
+    sampler: SamplerConfig = SamplerConfig(),
+    train: TrainConfig = TrainConfig(),
+    model: ModelConfig | str = ModelConfig(),
+    shadow: ShadowConfig = ShadowConfig(),
+    edges: EdgeConfig = EdgeConfig(),
+    attack: AttackConfig = AttackConfig(),
     posterior: str = "exact",
-    bmp: BMPConfig = _DEFAULTS.bmp,
+    bmp: BMPConfig = BMPConfig(),
     seed: int = 0,
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -93,7 +81,8 @@ def audit_graph(
     """Audit what a graph model reveals about the membership of every node.
 
     Args:
-        graph: from ``jaxaudit.graph.data``.
+        graph: from ``jaxaudit.graph.data``; or the name of an embedded source ("digits_knn", "csbm"); or the path of
+            an npz file.
         sampler: how training nodes are drawn.
         train: how a model is trained.
         model: architecture, as a configuration or by name.
@@ -110,8 +99,18 @@ def audit_graph(
         AuditResult with one row per node; nodes that cannot be audited have NaN and ``auditable`` False.
 
     Raises:
-        InputError: a setting that breaks a rule, before anything is computed.
+        InputError: a graph or a setting that breaks a rule, before anything is computed.
+
+    Example:
+        >>> from jaxaudit.graph.data import csbm
+        >>> result = audit_graph(
+        ...     csbm(nodes=80, classes=2), sampler=SamplerConfig("uniform", 0.5), train=TrainConfig(epochs=5, hidden=4),
+        ...     shadow=ShadowConfig(count=8),
+        ... )
+        >>> len(result.table), result.summary["shadows"]["trained"]
+        (80, 8)
     """
+    graph = _as_graph(graph)
     model = ModelConfig(model) if isinstance(model, str) else model
     _check(graph, sampler, edges, posterior, seed)
     store, progress = Store(cache_dir), progress or Progress()
@@ -151,9 +150,17 @@ def audit_graph(
     )
 
 
+def _as_graph(graph: Any) -> Graph:
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, str) and graph in SOURCES and graph != "npz":
+        return load_graph(graph)
+    if isinstance(graph, str | os.PathLike):
+        return load_npz(graph)
+    raise InputError(f"graph must be a Graph (see graph_from_arrays), a name or a path, got {type(graph).__name__}")
+
+
 def _check(graph: Graph, sampler: SamplerConfig, edges: EdgeConfig, posterior: str, seed: int) -> None:
-    if not isinstance(graph, Graph):
-        raise InputError(f"graph must be a jaxaudit Graph (see graph_from_arrays), got {type(graph).__name__}")
     check_int("seed", seed, 0, 2**32 - 1)
     check_choice("posterior", posterior, POSTERIORS)
     sampler.quota(graph.num_nodes)
@@ -215,22 +222,29 @@ def _posteriors(counts: Counts, prior: np.ndarray, engine: str, bmp: BMPConfig, 
             for q, level in _QUANTILES.items():
                 columns[f"{x}_{q}"][ok] = exact.quantile(x, level)
         columns["r_lower"][ok], columns["l_lower"][ok] = limits.r_lower, limits.l_lower
-        found: Any
         if engine == "nuts":
-            found = privacy.pooled_nuts(fp, n_out, fn, n_in, bmp.prior_scale2, seed=seed)
-            warnings = found.warnings
+            draws = privacy.pooled_nuts(fp, n_out, fn, n_in, bmp.prior_scale2, seed=seed, warmup=300, draws=500)
+            warnings = draws.warnings
             pooled |= {
-                "rhat": max(found.rhat.values()), "ess": min(found.ess_bulk.values()), "divergences": found.divergences,
+                "rhat": max(draws.rhat.values()), "ess": min(draws.ess_bulk.values()), "divergences": draws.divergences,
             }  # fmt: skip
+            pooled |= _intervals(draws)
         else:
-            found = privacy.pooled_posterior(fp, n_out, fn, n_in, bmp.prior_scale2)
-        pooled |= {x: {q: float(found.quantile(x, level)) for q, level in _QUANTILES.items()} for x in ("r", "l")}
+            pooled |= _intervals(privacy.pooled_posterior(fp, n_out, fn, n_in, bmp.prior_scale2))
+        pooled["prior_sensitivity"] = {
+            f"{scale2:g}": _intervals(privacy.pooled_posterior(fp, n_out, fn, n_in, scale2)) for scale2 in _SENSITIVITY
+        }
     else:
         pooled |= {x: dict.fromkeys(_QUANTILES, float("nan")) for x in ("r", "l")}
     for suffix in (*_QUANTILES, "lower"):
         eps_L, eps_R = privacy.from_canonical(columns[f"l_{suffix}"], columns[f"r_{suffix}"], prior, bmp.definition)
         columns[f"eps_R_{suffix}"], columns[f"eps_L_{suffix}"] = eps_R, eps_L
     return _Posteriors(columns, pooled, warnings)
+
+
+def _intervals(pooled: Any) -> dict[str, dict[str, float]]:
+    """5, 50 and 95 % quantiles of the pooled r and l."""
+    return {x: {q: float(pooled.quantile(x, level)) for q, level in _QUANTILES.items()} for x in ("r", "l")}
 
 
 def _table(graph: Graph, priors: Priors, counts: Counts, auc: AttackAUC, posteriors: _Posteriors) -> pd.DataFrame:

@@ -187,8 +187,8 @@ def find_warnings(
         (not table.auditable.all(),
          f"{int((~table.auditable).sum())} of {len(table)} nodes are not auditable with {models} models"),
         (table.worse_than_chance.any(),
-         f"{int(table.worse_than_chance.sum())} nodes have a false-positive plus false-negative rate above 1: "
-         "the test reversed would leak, or chance"),
+         f"at {int(table.worse_than_chance.sum())} of {int(table.auditable.sum())} auditable nodes the attack errs "
+         "more often than guessing (FPR + FNR > 1): with few models mostly chance, else the reversed test leaks"),
         ((priors.gamma <= 0).any(),
          f"{int((priors.gamma <= 0).sum())} nodes came up in no prior draw; their upper limit serves as the prior"),
         ((priors.gamma >= 1).any(),

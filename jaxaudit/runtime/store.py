@@ -97,10 +97,13 @@ class Store:
         """Write the arrays of a stage; nothing where the store has no folder."""
         if self.folder is None:
             return
+        for name, array in arrays.items():
+            if np.asarray(array).dtype.hasobject:
+                raise ValueError(f"stage {stage}: the array {name} holds Python objects")
 
         def write(path: Path) -> None:
             with open(path, "wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
+                np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub sees allow_pickle in **arrays
 
         atomic_write(self.folder / f"{stage}-{key}.npz", write)
 
