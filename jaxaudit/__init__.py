@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxaudit.graph.audit import audit_graph
     from jaxaudit.report import write_run
     from jaxaudit.runtime.checks import InputError
+    from jaxaudit.runtime.devices import configure
     from jaxaudit.runtime.result import AuditResult
     from jaxaudit.tables.attacks.gen_lra import gen_lra
     from jaxaudit.tables.audit import audit_release
@@ -26,6 +27,7 @@ __all__ = [
     "audit_graph",
     "audit_release",
     "bmp",
+    "configure",
     "evaluate",
     "gen_lra",
     "graph",
@@ -42,6 +44,7 @@ _HOMES = {
     "InputError": "jaxaudit.runtime.checks",
     "audit_graph": "jaxaudit.graph.audit",
     "audit_release": "jaxaudit.tables.audit",
+    "configure": "jaxaudit.runtime.devices",
     "gen_lra": "jaxaudit.tables.attacks.gen_lra",
     "write_run": "jaxaudit.report",
 }
