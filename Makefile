@@ -41,6 +41,7 @@ wheel: $(DEV)
 	$(BIN)/python -m pytest -m wheel tests/test_wheel.py
 
 bench: $(DEV)
+	$(install) -e '.[bench$(if $(extra),$(comma)$(extra))]'
 	$(BIN)/python benchmarks/release_gen_lra.py
 	$(BIN)/python benchmarks/graph_training.py
 
@@ -50,7 +51,7 @@ $(BASE): pyproject.toml $(CONSTRAINTS)
 	touch $@
 
 $(DEV): $(BASE)
-	$(install) -e '.[test$(comma)bench$(if $(extra),$(comma)$(extra))]'
+	$(install) -e '.[test$(if $(extra),$(comma)$(extra))]'
 	touch $@
 
 clean:

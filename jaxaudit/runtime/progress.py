@@ -86,7 +86,9 @@ class Progress:
                 yield Stage(None, None)
             else:
                 with bars:
-                    yield Stage(bars, bars.add_task(name, total=total))
+                    task = bars.add_task(name, total=total)
+                    yield Stage(bars, task)
+                    bars.update(task, completed=total)
         finally:
             _open_recorders[:] = [recorder for recorder in _open_recorders if recorder is not compiled]
             wall = time.perf_counter() - start
