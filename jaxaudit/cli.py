@@ -5,30 +5,32 @@ Exit status: 0 done, 2 bad input (one ``error:`` line on stderr), 130 interrupte
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from jaxaudit.runtime.checks import InputError
+from jaxaudit.runtime.checks import InputError, require
 
-__all__ = ["SUBCOMMANDS", "main"]
+__all__ = ["SUBCOMMANDS", "RunFolders", "main"]
 
 _QUOTING = "quote values with special characters for Hydra as well as for the shell, as in 'graph.path=\"a(1).npz\"'"
 
 
 def _one_line(error: BaseException) -> str:
-    """The message of a configuration error as one line without Hydra's search paths and links."""
+    """The message of an error as one line, without Hydra's search paths and links."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}"
     text = str(error).split("Config search path:")[0]
     lines = [line.strip(" \t^") for line in text.splitlines()]
     lines = [
@@ -45,13 +47,32 @@ def _fail(message: str, status: int = 2) -> NoReturn:
     raise SystemExit(status)
 
 
-def _remove_if_empty(folder: Path) -> None:
-    """Hydra makes the run folder before the job starts; a job that was refused leaves none."""
-    for path in (folder, folder.parent):
-        try:
-            path.rmdir()
-        except OSError:
-            return
+class RunFolders(Callback):
+    """Remembers which folders Hydra is about to make, so that a run that fails leaves none of them empty."""
+
+    missing: ClassVar[list[Path]] = []
+    started: ClassVar[bool] = False
+    """Whether a job has begun: what fails before is a matter of configuration."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Note the folders that a single run will make."""
+        self._note(config.hydra.run.dir)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Note the folders that a sweep will make."""
+        self._note(config.hydra.sweep.dir)
+
+    @staticmethod
+    def _note(folder: Any) -> None:
+        path = Path(str(folder)).absolute()
+        RunFolders.missing = [place for place in (path, *path.parents) if not place.exists()]
+
+    @classmethod
+    def clean(cls) -> None:
+        """Remove what was made and is still empty, innermost first."""
+        for place in cls.missing:
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def _run(cfg: DictConfig, folder: Path) -> None:
@@ -59,8 +80,11 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     from jaxaudit.config import GraphJob, read_job
     from jaxaudit.runtime.devices import configure
     from jaxaudit.runtime.progress import Progress
+    from jaxaudit.runtime.store import Store
 
     job = read_job(cfg)
+    require(bool(HydraConfig.get().run.dir), "hydra.run.dir", "name a folder", "nothing")
+    Store(job.cache.dir)  # a cache that cannot be is refused before any work
     cache = None if job.cache.dir is None else Path(job.cache.dir).expanduser()
     configure(job.devices, None if cache is None else cache / "compiled")
     progress = Progress(show=sys.stderr.isatty())
@@ -111,15 +135,18 @@ def _release(job: Any, progress: Any) -> Any:
 
 @hydra.main(version_base="1.3", config_path="pkg://jaxaudit.configs", config_name="config")
 def _app(cfg: DictConfig) -> None:
+    RunFolders.started = True
     runtime = HydraConfig.get()
     folder = Path(runtime.runtime.output_dir)
     try:
         _run(cfg, folder)
     except InputError as error:
-        _remove_if_empty(folder)
-        if runtime.mode is RunMode.MULTIRUN:
-            raise  # Hydra finishes the other jobs and then raises the first failure
-        _fail(str(error))
+        if runtime.mode is not RunMode.MULTIRUN:
+            RunFolders.clean()
+            _fail(str(error))
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise  # Hydra finishes the other jobs and then raises the first failure
 
 
 def _doctor(arguments: Sequence[str]) -> None:
@@ -154,9 +181,14 @@ def main() -> None:
             _fail(f"unknown command {first}; known: {', '.join(sorted(SUBCOMMANDS))}; options are written name=value")
         SUBCOMMANDS[first](sys.argv[2:])
         return
+    RunFolders.started, RunFolders.missing = False, []
     try:
         _app()
-    except (InputError, HydraException, OmegaConfBaseException) as error:
-        _fail(_one_line(error))
     except KeyboardInterrupt:
-        _fail("interrupted; finished groups of shadows are kept in cache.dir", 130)
+        RunFolders.clean()
+        _fail("interrupted; shadow models trained so far are kept in cache.dir", 130)
+    except Exception as error:
+        RunFolders.clean()
+        if RunFolders.started and not isinstance(error, InputError | OSError):
+            raise
+        _fail(_one_line(error))

@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from jaxaudit.graph.attacks import AttackConfig
 from jaxaudit.graph.audit import BMPConfig, EdgeConfig
@@ -142,9 +143,12 @@ def read_job(cfg: DictConfig) -> GraphJob | ReleaseJob:
     Raises:
         InputError: names the first key that breaks a rule.
     """
-    missing = sorted(OmegaConf.missing_keys(cfg))
-    require(not missing, missing[0] if missing else "", "be given", "nothing")
-    plain = typing.cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
+    try:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        require(not missing, missing[0] if missing else "", "be given", "nothing")
+        plain = typing.cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
+    except OmegaConfBaseException as error:
+        raise InputError(str(error).splitlines()[0]) from None
     audit = check_choice("audit", plain.get("audit"), ("graph", "release"))
     job: GraphJob | ReleaseJob = build(GraphJob, plain) if audit == "graph" else build(ReleaseJob, plain)
     require(0 <= job.seed < 2**32, "seed", "be an integer in [0, 4294967295]", job.seed)

@@ -110,6 +110,10 @@ REFUSED = {
     "rule": (["attack.rule=guess"], "attack.rule must be one of"),
     "lexer": (["graph=npz", "graph.path=a(b"], "cannot read an option"),
     "seed": (["seed=-1"], "seed must be"),
+    "empty run folder": (["hydra.run.dir="], "hydra.run.dir must name a folder"),
+    "run folder below a file": ([f"hydra.run.dir={__file__}/below"], "Not a directory"),
+    "interpolation": (["seed=${nowhere}"], "nowhere"),
+    "no audit": (["audit=null"], "Config group override must be"),
     "definition": (["bmp.definition=other"], "bmp.definition must be one of"),
 }
 
@@ -169,6 +173,14 @@ def test_the_process_itself_exits_with_status_2(case: str, tmp_path: Path) -> No
 )
 def test_bad_tables_are_one_line_and_status_2(changes, options, message, tables: Path, refused) -> None:
     refused([*files(tables, **changes), *options], message)
+
+
+def test_a_refused_run_removes_the_folders_it_made_and_no_others(refused: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    refused(["sampler.ratio=2", "hydra.run.dir=mine"], "sampler.ratio")
+    refused(["sampler.ratio=2", "hydra.run.dir=mine/a/b/c"], "sampler.ratio")
+    refused(["sampler.ratio=2", "hydra.run.dir=other/a"], "sampler.ratio")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_multirun_goes_on_after_a_bad_job_and_says_so(tables: Path, tmp_path: Path) -> None:

@@ -105,7 +105,11 @@ class Store:
             with open(path, "wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub sees allow_pickle in **arrays
 
-        atomic_write(self.folder / f"{stage}-{key}.npz", write)
+        try:
+            atomic_write(self.folder / f"{stage}-{key}.npz", write)
+        except OSError as error:
+            rule = f"cache.dir must be a folder that can be written ({error.strerror}), got {self.folder}"
+            raise InputError(rule) from error
 
     def cached(self, stage: str, key: str, compute: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Load the stage, or compute and save it."""

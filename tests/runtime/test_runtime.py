@@ -129,6 +129,12 @@ def test_cache_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         store.Store(tmp_path / "file")
 
 
+def test_cache_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cache\.dir must be a folder that can be written .* got .*file/below"):
+        store.Store(tmp_path / "file" / "below").save("stage", "key", {"x": np.arange(3)})
+
+
 def test_stage_separates_compilation_from_running() -> None:
     progress = Progress()
     with progress.stage("a", 3):
