@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ def _one_line(error: BaseException) -> str:
         line for line in lines if line and not line.startswith(("To append to", "See https", "full_key", "object_type"))
     ]
     message = " ".join(lines)
+    if found := re.match(r"Could not override '([^']+)'", message):
+        return f"unknown option {found[1]} for this audit and these choices; `jaxaudit --cfg job` lists them"
     if type(error).__name__ == "OverrideParseException":
         message = f"cannot read an option: {message} ({_QUOTING})"
     return message

@@ -100,6 +100,8 @@ REFUSED = {
     "appended option of the other audit": (["audit=release", "+train.epochs=3"], "train"),
     "group of the other audit": (["audit=release", "sampler=uniform"], "sampler"),
     "unknown option": (["train.epoch=3"], "train.epoch"),
+    "chunk above the count": (["shadow.chunk=65"], "shadow.chunk must be in [0, 64], got 65"),
+    "graph path of a number": (["graph=npz", "graph.path=null"], "graph.path must be"),
     "unknown audit": (["audit=nothing"], "audit"),
     "unknown sampler": (["sampler=nothing"], "sampler"),
     "type": (["train.epochs=many"], "train.epochs must be an integer, got many"),

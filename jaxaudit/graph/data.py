@@ -23,6 +23,7 @@ __all__ = ["SOURCES", "Graph", "csbm", "digits_knn", "graph_from_arrays", "load_
 _KEYS = ("x_data", "x_indices", "x_indptr", "x_shape", "labels", "edges")
 _OPTIONAL = ("num_nodes", "name", "missing_idx")
 _SMALL_CLASS = 10
+_MOST_FEATURES = 10_000_000  # a weight matrix of 64 columns is then 2.5 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +120,7 @@ def graph_from_arrays(
         edges: (2, E) node numbers. Self-loops are dropped, duplicates and reversed copies merged, and
             the counts noted.
         name: what reports call the graph.
-        missing: numbers of nodes without features and label.
+        missing: numbers of nodes without features and label, or (n,) bool.
         source: how messages call the input.
 
     Raises:
@@ -134,7 +135,12 @@ def graph_from_arrays(
     n = labels.shape[0]
     features = _features(features, n, source)
     edges, notes = _edges(np.asarray(edges), n, source)
-    index = np.asarray(missing, dtype=np.int64).ravel()
+    index = np.asarray(missing)
+    if index.dtype == bool and index.shape == (n,):
+        index = np.flatnonzero(index)
+    rule = "have missing_idx of node numbers or one flag per node"
+    require(index.size == 0 or index.dtype.kind in "iu", source, rule, f"dtype {index.dtype}, shape {index.shape}")
+    index = index.astype(np.int64).ravel()
     inside = (index >= 0) & (index < n)
     require(bool(inside.all()), source, f"have missing_idx in [0, {n - 1}]", f"{(~inside).sum()} outside")
     absent = np.zeros(n, bool)
@@ -219,11 +225,12 @@ def load_npz(path: str | os.PathLike[str], normalise: str = "row") -> Graph:
     """
     source = "graph.path"
     check_choice("graph.normalise", normalise, ("row", "none"))
+    require(isinstance(path, str | os.PathLike), source, "be the path of a file", path)
     path = Path(path).expanduser()
     require(path.is_file(), source, "be an existing file", str(path))
+    require(zipfile.is_zipfile(path), source, "be an .npz archive", str(path))
     try:
         with np.load(path, allow_pickle=False) as archive:
-            require(hasattr(archive, "files"), source, "be an .npz archive", str(path))
             arrays = {key: archive[key] for key in archive.files if key in _KEYS + _OPTIONAL}
     except (zipfile.BadZipFile, EOFError, OSError, TypeError, AttributeError):
         raise InputError(f"{source} must be a readable .npz archive, got {path}") from None
@@ -234,10 +241,10 @@ def load_npz(path: str | os.PathLike[str], normalise: str = "row") -> Graph:
         raise InputError(f"{source} must hold plain numeric arrays in an .npz archive, got {what} in {path}") from None
     absent = [name for name in _KEYS if name not in arrays]
     require(not absent, source, f"have the keys {', '.join(_KEYS)}", f"no {', '.join(absent)} in {path}")
-    labels = arrays["labels"]
+    labels = _labels(arrays["labels"], source)
     if "num_nodes" in arrays:
         count = arrays["num_nodes"]
-        agrees = count.size == 1 and labels.ndim == 1 and int(count.item()) == labels.shape[0]
+        agrees = count.size == 1 and count.dtype.kind in "iu" and int(count.item()) == labels.shape[0]
         require(agrees, source, f"have num_nodes = {labels.shape[0]}, the number of labels", count.tolist())
     name = str(arrays["name"].item()) if "name" in arrays and arrays["name"].size == 1 else path.stem
     features = _csr(arrays, source)
@@ -259,7 +266,12 @@ def _csr(arrays: dict[str, np.ndarray], source: str) -> sparse.csr_array:
     require(bool(fits), source, "have x_data, x_indices, x_indptr, x_shape that agree", "sizes that disagree")
     inside = indices.size == 0 or (indices.min() >= 0 and indices.max() < shape[1])
     require(bool(inside), source, f"have x_indices in [0, {int(shape[1]) - 1}]", "indices outside")
-    return sparse.csr_array((data, indices, indptr), shape=tuple(int(size) for size in shape))
+    require(shape[1] <= _MOST_FEATURES, source, f"have at most {_MOST_FEATURES} feature columns", int(shape[1]))
+    with np.errstate(over="ignore"):
+        values = data.astype(np.float32)
+    bad = int((~np.isfinite(values)).sum())  # before rows are scaled: a row divided by infinity looks harmless
+    require(bad == 0, source, "have finite features", f"{bad} values that are not")
+    return sparse.csr_array((values, indices, indptr), shape=tuple(int(size) for size in shape))
 
 
 def digits_knn(neighbours: int = 10) -> Graph:
@@ -323,7 +335,8 @@ def csbm(
     check_real("graph.degree_exponent", degree_exponent, 1, open_low=True)
     rng = host_rng(check_int("seed", seed, 0), "csbm")
     labels = rng.permutation(np.arange(nodes) % classes)
-    weight = np.minimum((1 - rng.random(nodes)) ** (-1 / (degree_exponent - 1)), np.sqrt(nodes))
+    with np.errstate(over="ignore"):  # capped at the square root of n
+        weight = np.minimum((1 - rng.random(nodes)) ** (-1 / (degree_exponent - 1)), np.sqrt(nodes))
     first = rng.choice(nodes, size=round(nodes * mean_degree / 2), p=weight / weight.sum())
     same = rng.random(first.size) < homophily
     second = np.empty_like(first)

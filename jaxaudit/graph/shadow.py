@@ -66,7 +66,7 @@ class ShadowConfig:
     """The ensemble.
 
     Attributes:
-        count: shadow models, >= 4.
+        count: shadow models, in [4, 100000].
         chunk: models vmapped at a time on each device; 0: 1 on CPUs, up to 16 by memory elsewhere. Floating-point
             sums, and so the logits, depend on it slightly; draws do not.
         prior_draws: Monte-Carlo draws for the priors of samplers without a closed form.
@@ -77,8 +77,8 @@ class ShadowConfig:
     prior_draws: int = 10_000
 
     def __post_init__(self) -> None:
-        check_int("shadow.count", self.count, 4)
-        check_int("shadow.chunk", self.chunk, 0)
+        check_int("shadow.count", self.count, 4, 100_000)
+        check_int("shadow.chunk", self.chunk, 0, self.count)
         check_int("shadow.prior_draws", self.prior_draws, 1)
 
 
@@ -202,16 +202,17 @@ def train_and_query(
         InputError: unknown model, edge setting, or a bad chunk.
     """
     check_choice("edges.inference", inference, INFERENCE)
-    check_int("shadow.chunk", chunk, 0)
-    mesh, store = mesh or ensemble_mesh(), store or Store(None)
+    count, traversed = samples.nodes.shape[0], train_edges == "traversed"
+    check_int("shadow.chunk", chunk, 0, count)
+    store = store or Store(None)
     chunk = chunk or _auto_chunk(graph, train.hidden)
+    mesh = mesh or ensemble_mesh(min(len(jax.devices()), -(-count // chunk)))  # no device for padding alone
     fit, query = _compiled(model.name, graph.num_features, graph.num_classes, train, mesh, chunk)
     shared = (*graph_arrays(graph), jnp.asarray(graph.labels))
     identity = {
         "data": graph.digest(), "sampler": asdict(sampler), "train_edges": train_edges, "model": asdict(model),
         "train": asdict(train), "seed": seed, "chunk": chunk, "jax": [jax.__version__, jax.default_backend()],
     }  # fmt: skip
-    count, traversed = samples.nodes.shape[0], train_edges == "traversed"
     base = stream_key(seed, "train")
 
     def fit_group(models: np.ndarray) -> list[dict[str, np.ndarray]]:

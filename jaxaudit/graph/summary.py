@@ -142,6 +142,8 @@ def summarise(
             "total": len(table), "auditable": int(table.auditable.sum()),
             "prior_zero": int((priors.gamma <= 0).sum()), "prior_one": int((priors.gamma >= 1).sum()),
             "never_in": int((in_models == 0).sum()), "never_out": int((in_models == models).sum()),
+            "counted_in_none": int((table.n_in == 0).sum()), "counted_out_none": int((table.n_out == 0).sum()),
+            "not_fitted": int((~table.auditable & (table.n_in > 0) & (table.n_out > 0)).sum()),
             "worse_than_chance": int(table.worse_than_chance.sum()),
             "median_n_in": float(table.n_in.median()), "median_n_out": float(table.n_out.median()),
         },

@@ -106,6 +106,17 @@ def graph_page(result: AuditResult, pictures: dict[str, Picture], shared: tuple[
     )  # fmt: skip
 
 
+_CHANCE = 0.1  # share of nodes above 0.1 that can be chance
+_PRIOR_ZERO = {
+    True: "prior 0: the sampler never draws them (eps infinite by definition)",
+    False: "in no prior draw: the prior's upper limit is used",
+}
+_PRIOR_ONE = {
+    True: "prior 1: the sampler always draws them (eps infinite by definition)",
+    False: "in every prior draw: the prior's lower limit is used",
+}
+
+
 def _limits_note(summary: dict[str, Any]) -> str:
     limits = summary.get("limits", {})
     eps_l, eps_r = (get(limits, name, "median") for name in ("eps_L_lower", "eps_R_lower"))
@@ -120,6 +131,14 @@ def _verdict(summary: dict[str, Any]) -> tuple[str, str, str]:
     within = summary.get("attack_auc", {}).get("within_node", {})
     area, bounds = get(within, "likelihood_ratio"), within.get("likelihood_ratio_ci") or (math.nan, math.nan)
     low = get({"v": bounds[0]}, "v")
+    diverged, models = get(summary, "shadows", "not_finite"), get(summary, "shadows", "count")
+    if diverged > models / 2:
+        return (
+            "unknown",
+            "Nothing can be said: the models did not train.",
+            f"{count(diverged)} of {count(models)} models ended with a loss or outputs that are not finite. A smaller "
+            "learning rate (train.learning_rate) or scaled features may help.",
+        )
     if not auditable > 0 or math.isnan(area):
         return (
             "unknown",
@@ -133,6 +152,13 @@ def _verdict(summary: dict[str, Any]) -> tuple[str, str, str]:
         f"more, at one node in ten {factor(tenth)} or more (functional lower limits, 95 % one-sided per node)."
         + _few(summary)
     )
+    if low > 0.5 and get(summary, "limits", "share_r_above_0.1") <= _CHANCE:
+        return (
+            "quiet",
+            "Weak evidence: the attack does better than guessing, but hardly any node's limit shows it.",
+            f"Its AUC within a node is {number(area)} {interval(bounds)}; one audit in forty without a leak gets that "
+            f"far by chance. {strength}",
+        )
     if low > 0.5:
         return "leak", "The trained model reveals which nodes it was trained on.", strength
     if math.isnan(low):
@@ -177,6 +203,8 @@ def _leak(summary: dict[str, Any], pictures: dict[str, Picture]) -> Section:
         f"{number(get(lower, 'eps_L'))} for the learner as a whole (the largest over nodes), and eps_R = "
         f"{number(get(lower, 'eps_R_median'))}, eps_L = {number(get(lower, 'eps_L_median'))} at the median node."
     )
+    if not summary.get("sampling", {}).get("prior_exact", True):
+        floor += " The largest is as high as the number of prior draws lets it be."
     if definition == "bayes_factor":
         floor = "Under this reading sampling alone gives 0: there is no prior lower bound."
     return Section(
@@ -248,6 +276,8 @@ def _attack(summary: dict[str, Any], pictures: dict[str, Picture]) -> Section:
         ("Within a node, standardised statistic", number(get(within, "standardised")),
          interval(within.get("standardised_ci"))),
         ("Pooled over nodes and models", number(get(auc, "pooled")), interval(auc.get("pooled_ci"))),
+        ("Pooled, with the prior odds added", number(get(auc, "pooled_with_prior")),
+         interval(auc.get("pooled_with_prior_ci"))),
         ("Pooled, from the sampling prior alone (no model)", number(get(summary, "prior_only_auc")), ""),
     )  # fmt: skip
     level = get(rule, "level")
@@ -273,16 +303,17 @@ def _attack(summary: dict[str, Any], pictures: dict[str, Picture]) -> Section:
 
 def _auditable(summary: dict[str, Any]) -> Section:
     nodes, sampling = summary.get("nodes", {}), summary.get("sampling", {})
+    exact = sampling.get("prior_exact")
     labels = (
         ("total", "nodes in the graph"),
         ("auditable", "auditable: in some counted models and out of others"),
-        ("never_in", "not auditable: in no counted model"),
-        ("never_out", "not auditable: out of no counted model"),
-        ("prior_zero", "prior 0: the sampler never draws them (eps infinite by definition)"),
-        ("prior_one", "prior 1: the sampler always draws them (eps infinite by definition)"),
+        ("counted_in_none", "not auditable: in no counted model"),
+        ("counted_out_none", "not auditable: out of no counted model"),
+        ("not_fitted", "not auditable: too few models on a side to fit the rule"),
+        ("prior_zero", _PRIOR_ZERO[bool(exact)]),
+        ("prior_one", _PRIOR_ONE[bool(exact)]),
         ("worse_than_chance", "worse than chance (FPR + FNR > 1)"),
     )
-    exact = sampling.get("prior_exact")
     how = "known exactly" if exact else f"estimated from {count(get(sampling, 'prior_draws'))} draws of the sampler"
     return Section(
         "Which nodes could be audited",

@@ -1,7 +1,8 @@
 """Stage results on disk, keyed by a hash of everything that determines them. No pickle.
 
 A stage is a folder entry ``<stage>-<key>.npz``, written to a temporary name and moved into
-place, so a killed run leaves either a whole file or none and a later run resumes from it.
+place, so a killed run leaves either a whole file or none and a later run resumes from it. An entry carries
+its own name inside: a file that is broken, or that something else put there, counts as absent.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+_NAME = "stored_as"
+
+
 class Store:
     """A folder of stage results; ``Store(None)`` remembers nothing.
 
@@ -89,9 +93,11 @@ class Store:
             return None
         try:
             with np.load(self.folder / f"{stage}-{key}.npz", allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-        except (FileNotFoundError, zipfile.BadZipFile, ValueError, EOFError, OSError):
+                arrays = {name: archive[name] for name in archive.files}
+        except (FileNotFoundError, zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError, TypeError):
             return None
+        own = arrays.pop(_NAME, None)
+        return arrays if own is not None and str(own) == f"{stage}-{key}" else None
 
     def save(self, stage: str, key: str, arrays: dict[str, np.ndarray]) -> None:
         """Write the arrays of a stage; nothing where the store has no folder."""
@@ -103,7 +109,7 @@ class Store:
 
         def write(path: Path) -> None:
             with open(path, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub sees allow_pickle in **arrays
+                np.savez(file, **{_NAME: np.array(f"{stage}-{key}")}, **arrays)  # type: ignore[arg-type]  # numpy's stub sees allow_pickle in **arrays
 
         try:
             atomic_write(self.folder / f"{stage}-{key}.npz", write)

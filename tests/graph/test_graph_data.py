@@ -60,6 +60,14 @@ def test_file_round_trip(tmp_path):
         ({"x_indptr": np.array([0, 2, 1, 3, 4])}, "agree"),
         ({"num_nodes": np.array(5)}, "num_nodes"),
         ({"missing_idx": np.array([9])}, "missing_idx"),
+        ({"missing_idx": np.array(["a"])}, "missing_idx"),
+        ({"missing_idx": np.array([1.7])}, "missing_idx"),
+        ({"num_nodes": np.array("sixty")}, "num_nodes"),
+        ({"num_nodes": np.array(4.5)}, "num_nodes"),
+        ({"labels": LABELS[:, None]}, "one label per node"),
+        ({"x_data": np.array([1.0, np.inf, 2, 2])}, "finite"),
+        ({"x_data": np.array([1.0, 1e300, 2, 2])}, "finite"),
+        ({"x_shape": np.array([4, 10**12])}, "feature columns"),
     ],
 )
 def test_bad_files(tmp_path, changes, words):
@@ -69,7 +77,18 @@ def test_bad_files(tmp_path, changes, words):
     assert "\n" not in str(caught.value)
 
 
+def test_missing_nodes_as_numbers_or_flags(tmp_path):
+    flags = np.array([False, False, True, False])
+    for missing in (flags, np.array([2])):
+        graph = load_npz(write(tmp_path / "g.npz", missing_idx=missing))
+        np.testing.assert_array_equal(graph.missing, flags)
+    assert not load_npz(write(tmp_path / "g.npz", missing_idx=~flags & flags)).missing.any()
+
+
 def test_missing_and_foreign_files(tmp_path):
+    for path in (None, 5):
+        with pytest.raises(InputError, match=r"graph\.path must be the path of a file"):
+            load_npz(path)
     with pytest.raises(InputError, match="existing file"):
         load_npz(tmp_path / "absent.npz")
     with pytest.raises(InputError, match="existing file"):

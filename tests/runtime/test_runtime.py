@@ -105,6 +105,16 @@ def test_store_round_trip_computes_once_and_survives_a_broken_file(tmp_path: Pat
     assert [path.name for path in file.parent.iterdir()] == ["stage-k.npz"]
 
 
+def test_an_entry_under_another_name_or_from_elsewhere_is_absent(tmp_path: Path) -> None:
+    kept = store.Store(tmp_path)
+    kept.save("stage", "a", {"x": np.arange(3)})
+    (tmp_path / "stage-b.npz").write_bytes((tmp_path / "stage-a.npz").read_bytes())
+    np.savez(tmp_path / "stage-c.npz", x=np.arange(3))
+    (tmp_path / "stage-d.npz").write_bytes(b"")
+    assert [kept.load("stage", key) is None for key in "abcd"] == [False, True, True, True]
+    assert set(kept.load("stage", "a") or {}) == {"x"}
+
+
 def test_store_never_loads_objects(tmp_path: Path) -> None:
     np.savez(tmp_path / "stage-k.npz", x=np.array([{"a": 1}], dtype=object))
     assert store.Store(tmp_path).load("stage", "k") is None
