@@ -12,19 +12,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from jaxaudit.graph.attacks import cross_fitted_ratio, halves
 from jaxaudit.runtime.chunks import chunked_map, rows_per_chunk
 from jaxaudit.runtime.keys import host_rng
 
-__all__ = ["AttackAUC", "attack_auc", "constant_score_auc", "model_weights", "pooled_auc", "within_node_auc"]
+__all__ = [
+    "AttackAUC", "attack_auc", "constant_score_auc", "interval", "model_weights", "pooled_auc", "within_node_auc",
+]  # fmt: skip
 
 _REPLICATES = 400
 
 
 @dataclass(frozen=True, eq=False)
 class AttackAUC:
-    """AUCs; each ``_ci`` is a 95 % percentile interval over resampled models.
+    """AUCs; each ``_ci`` is a 95 % interval over resampled models (``interval``).
 
     Attributes:
         likelihood_ratio: mean over nodes of the within-node AUC of the cross-fitted log Λ̂.
@@ -142,23 +145,38 @@ def constant_score_auc(score: np.ndarray, n_in: np.ndarray, n_out: np.ndarray) -
     return float(w_in @ (np.cumsum(w_out) - w_out / 2) / pairs) if pairs > 0 else float("nan")
 
 
-def _interval(replicates: np.ndarray) -> tuple[float, float]:
+def interval(replicates: np.ndarray, models: int) -> tuple[float, float]:
+    """95 % percentile interval of bootstrap replicates, expanded for the number of resampled models.
+
+    With few models the plain percentile interval is too narrow: the bootstrap variance lacks the factor m / (m - 1),
+    and normal quantiles stand in for Student's. The levels are those that make the interval of a mean of m
+    normal values exact (Hesterberg, "What teachers should know about the bootstrap", 2015, section 5.3).
+
+    Args:
+        replicates: (R,), NaN where undefined.
+        models: number of models resampled together, m.
+
+    Example:
+        >>> low, high = interval(np.linspace(0, 1, 1001), models=1000)
+        >>> round(low, 2), round(high, 2)
+        (0.02, 0.98)
+    """
     finite = replicates[np.isfinite(replicates)]
-    if finite.size == 0:
+    if finite.size == 0 or models < 2:
         return float("nan"), float("nan")
-    low, high = np.quantile(finite, [0.025, 0.975])
+    tail = stats.norm.sf(np.sqrt(models / (models - 1)) * stats.t.isf(0.025, models - 1))
+    low, high = np.quantile(finite, [tail, 1 - tail], method="weibull")  # unbiased levels with few replicates
     return float(low), float(high)
 
 
-def _cross_fitted_interval(point: float, directions: np.ndarray) -> tuple[float, float]:
+def _cross_fitted_interval(point: float, directions: np.ndarray, models: int) -> tuple[float, float]:
     """Interval of the mean of two cross-fitted directions, from (2, 1 + R) values each led by its point estimate.
 
     The directions share their models as fit and as test, and correlate (about .64 under the null), which resampling
     the two test halves cannot see. Adding sorted replicates treats them as perfectly correlated: at worst too wide.
     """
     replicates = np.sort(directions[:, 1:], axis=1).mean(axis=0)
-    low, high = _interval(replicates + (point - directions[:, 0].mean()))
-    return low, high
+    return interval(replicates + (point - directions[:, 0].mean()), models)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
@@ -200,8 +218,10 @@ def attack_auc(
     directions = np.stack([_mean(one) for one in both])
     pooled = pooled_auc(ratio, member, split)
     with_prior = pooled_auc(ratio + (np.log(prior) - np.log1p(-prior))[:, None], member, split)
+    models = count // 2  # in each half
     return AttackAUC(
-        within, _cross_fitted_interval(within, directions), float(standardised[0]), _interval(standardised[1:]),
-        float(pooled[0]), _interval(pooled[1:]), float(with_prior[0]), _interval(with_prior[1:]),
+        within, _cross_fitted_interval(within, directions, models),
+        float(standardised[0]), interval(standardised[1:], count),
+        float(pooled[0]), interval(pooled[1:], models), float(with_prior[0]), interval(with_prior[1:], models),
         constant_score_auc(prior, member.sum(axis=1), (~member).sum(axis=1)), node_ratio, node_standardised[:, 0],
     )  # fmt: skip

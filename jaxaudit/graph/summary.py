@@ -9,7 +9,7 @@ import pandas as pd
 
 from jaxaudit import bmp
 from jaxaudit.graph.attacks import AttackConfig, Counts
-from jaxaudit.graph.auc import AttackAUC, model_weights
+from jaxaudit.graph.auc import AttackAUC, interval, model_weights
 from jaxaudit.graph.data import Graph
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples
 from jaxaudit.graph.shadow import Ensemble
@@ -84,7 +84,7 @@ def global_attack(counts: Counts, member: np.ndarray, attack: AttackConfig, seed
     out: dict[str, Any] = {"rule": attack.rule, "level": attack.level if attack.rule == "fixed_fpr" else float("nan")}
     for name, values in rates.items():
         out[name] = float(values[0])
-        out[f"{name}_ci"] = [_quantile(values[1:], 0.025), _quantile(values[1:], 0.975)]
+        out[f"{name}_ci"] = list(interval(values[1:], judged.size))
     return out | {"decisions": int(use.sum())}
 
 

@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import roc_auc_score
 
 from jaxaudit.graph.attacks import RULES, AttackConfig, count_errors, cross_fitted_ratio, halves, node_statistic
-from jaxaudit.graph.auc import attack_auc, constant_score_auc, model_weights, pooled_auc, within_node_auc
+from jaxaudit.graph.auc import attack_auc, constant_score_auc, interval, model_weights, pooled_auc, within_node_auc
 from jaxaudit.runtime.checks import InputError
 
 
@@ -261,3 +261,18 @@ def test_bad_arguments():
     ):
         with pytest.raises(InputError, match=words):
             call()
+
+
+@pytest.mark.parametrize(("models", "floor"), [(8, 0.935), (32, 0.94)])
+def test_interval_of_a_mean_covers_at_small_samples(models, floor):
+    """The plain percentile interval covers .90 with 8 values; the expanded one about .95."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2000, models))
+    weights = model_weights(np.zeros(models), 400, rng) / models
+    limits = np.array([interval(weights @ row, models) for row in values])
+    assert floor < np.mean((limits[:, 0] <= 0) & (limits[:, 1] >= 0)) < 0.97
+
+
+def test_interval_without_replicates_or_models_is_nan():
+    assert np.isnan(interval(np.array([np.nan]), 9)).all()
+    assert np.isnan(interval(np.ones(9), 1)).all()
