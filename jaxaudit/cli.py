@@ -123,12 +123,13 @@ def _graph(job: Any, progress: Any) -> Any:
 def _release(job: Any, progress: Any) -> Any:
     from jaxaudit.tables.audit import audit_example, audit_release
 
-    files, options = job.release, {
-        "attacks": job.attacks, "encoding": job.release.encoding, "gen_lra": job.gen_lra,
+    files = job.release
+    options = {
+        "attacks": job.attacks, "encoding": files.encoding, "drop": files.drop, "gen_lra": job.gen_lra,
         "evaluation": job.evaluation, "seed": job.seed, "progress": progress,
     }  # fmt: skip
     named = {"members": files.members, "non_members": files.non_members, "synthetic": files.synthetic}
-    if not any([*named.values(), files.reference]):
+    if all(path is None for path in (*named.values(), files.reference)):
         return audit_example(**options)
     for name, path in named.items():
         if path is None:

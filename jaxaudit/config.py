@@ -57,12 +57,13 @@ class GraphJob:
 
 @dataclass(frozen=True)
 class ReleaseFiles:
-    """The four tables of a release and how their cells become numbers."""
+    """The four tables of a release, the columns to leave out and how cells become numbers."""
 
     members: str | None = None
     non_members: str | None = None
     synthetic: str | None = None
     reference: str | None = None
+    drop: tuple[str, ...] = ()
     encoding: str = "standard"
 
 

@@ -65,7 +65,7 @@ def test_release_audit_writes_every_file_of_the_contract(tables: Path, tmp_path:
     assert results["summary"]["attacks"]["dcr"]["auc"] > 0.9
     assert set(results["summary"]["attacks"]["gen_lra"]["tpr_at_fpr"]) == {"0", "0.001", "0.01", "0.1"}
     records = pd.read_csv(out / "records.csv")
-    assert list(records.columns) == ["record", "member", "gen_lra", "dcr", "domias"]
+    assert list(records.columns) == ["record", "member", "row", "gen_lra", "dcr", "domias"]
     assert len(records) == 120
     lines = done.stdout.strip().splitlines()
     assert "report.html" in lines[-4]
@@ -171,6 +171,9 @@ def test_the_process_itself_exits_with_status_2(case: str, tmp_path: Path) -> No
         ({}, ["gen_lra.k=0"], "k must be"),
         ({}, ["attacks=[dcr,guess]"], "attacks"),
         ({}, ["release.encoding=odd"], "encoding must be one of"),
+        ({}, ["release.drop=[x]"], "release.drop must name columns of the tables, got 'x'"),
+        ({}, ["attacks=[dcr]", "gen_lra.multiplier=0"], "gen_lra.multiplier must be in [0.001, 1000], got 0"),
+        ({}, ["release.members=''"], "release.members must be an existing file, got ''"),
     ],
 )
 def test_bad_tables_are_one_line_and_status_2(changes, options, message, tables: Path, refused) -> None:

@@ -25,8 +25,8 @@ class PermutationTest:
         unadjusted: (a,) p of each attack as if it were the only one.
         auc: (a,) observed AUCs.
         statistic: (a,) (AUC - 1/2) / its standard deviation under permutation; 0 for a constant score.
-        critical_auc: (a,) the AUC from which on an attack's adjusted p is about .05 or less: what this many records and
-            attacks can show at all. NaN for a constant score.
+        critical_auc: (a,) an AUC from which on an attack's adjusted p is .05 or less: what this many records and
+            attacks can show at all. NaN where not even the largest AUC that the ties allow would do.
         permutations: B, the number of permutations drawn.
     """
 
@@ -89,13 +89,28 @@ def max_permutation(scores: Any, member: Any, permutations: int = 9999, seed: in
         alone += np.sum(permuted >= observed, axis=0)
         joint += np.sum(top[:, None] >= observed, axis=0)
 
-    to_auc = spread / (2.0 * n1 * (n - n1))  # a doubled, centred rank sum is 2 n1 n0 (AUC - 1/2)
-    critical = 0.5 + np.quantile(largest, 0.95, method="higher") * np.where(spread > 0, to_auc, np.nan)
+    to_auc = scale / (2.0 * n1 * (n - n1))  # a doubled, centred rank sum is 2 n1 n0 (AUC - 1/2)
+    best = np.sort(ranks, axis=1)[:, n - n1 :].sum(axis=1) / scale  # members on top
     return PermutationTest(
         adjusted=(joint + 1) / (permutations + 1),
         unadjusted=(alone + 1) / (permutations + 1),
-        auc=0.5 + observed * scale / (2.0 * n1 * (n - n1)),
+        auc=0.5 + observed * to_auc,
         statistic=observed,
-        critical_auc=critical,
+        critical_auc=0.5 + _critical(largest, best) * to_auc,
         permutations=permutations,
     )
+
+
+def _critical(largest: np.ndarray, best: np.ndarray, alpha: float = 0.05) -> np.ndarray:
+    """Per attack the smallest statistic known to have an adjusted p <= alpha, NaN where its ``best`` has not.
+
+    Where the (1 - alpha) quantile of the largest statistics is an atom, its own p can exceed alpha: then the next one.
+    """
+    ordered = np.sort(largest)
+
+    def p(statistic: np.ndarray) -> np.ndarray:
+        return (1 + ordered.size - np.searchsorted(ordered, statistic, side="left")) / (ordered.size + 1)
+
+    enough = ordered[p(ordered) <= alpha]
+    first = enough[0] if enough.size else np.inf
+    return np.where(p(best) <= alpha, np.minimum(first, best), np.nan)

@@ -25,13 +25,13 @@ from jaxaudit.report.canvas import (
 from jaxaudit.report.words import count, get, number, p_value, short
 from jaxaudit.runtime.result import AuditResult
 
-__all__ = ["attack_scores", "confidence", "draw_release"]
+__all__ = ["attack_scores", "confidence", "counted", "draw_release"]
 
 
 def draw_release(result: AuditResult) -> list[Picture]:
     """The three figures of a release audit, in the order of the report."""
     names, scores, member = attack_scores(result)
-    return [_forest(result), _rocs(names, scores, member), _distributions(names, scores, member)]
+    return [_forest(result), _rocs(result), _distributions(names, scores, member)]
 
 
 def attack_scores(result: AuditResult) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -94,10 +94,24 @@ def _forest(result: AuditResult) -> Picture:
     )
 
 
-def confidence(result: AuditResult) -> str:
-    """The confidence level of the AUC intervals, as text."""
+def counted(value: float, noun: str) -> str:
+    """A count with its noun.
+
+    Example:
+        >>> counted(1, "member"), counted(2000, "non-member"), counted(math.nan, "member")
+        ('1 member', '2,000 non-members', '– members')
+    """
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def _level(result: AuditResult) -> float:
     level = get(result.summary, "permutation", "level")
-    return f"{100 * (0.95 if math.isnan(level) else level):.3g} %"
+    return 0.95 if math.isnan(level) else level
+
+
+def confidence(result: AuditResult) -> str:
+    """The confidence level of all intervals, as text."""
+    return f"{100 * _level(result):.6g} %"
 
 
 def _sortable(value: float) -> float:
@@ -114,7 +128,7 @@ def _interval(attack: dict[str, object]) -> tuple[float, float]:
 
 def _sizes(result: AuditResult) -> str:
     records = result.summary.get("records", {})
-    return f"{count(get(records, 'members'))} members and {count(get(records, 'non_members'))} non-members"
+    return f"{counted(get(records, 'members'), 'member')} and {counted(get(records, 'non_members'), 'non-member')}"
 
 
 def _panels(attacks: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -131,14 +145,15 @@ def _usable(scores: np.ndarray, member: np.ndarray) -> bool:
     return bool(np.isfinite(scores).all() and member.any() and not member.all())
 
 
-def _rocs(names: list[str], scores: np.ndarray, member: np.ndarray) -> Picture:
+def _rocs(result: AuditResult) -> Picture:
+    names, scores, member = attack_scores(result)
     figure, axes = _panels(len(names), 3.0)
     if not names:
         note(axes[0], "no attack was run")
     for name, row, ax in zip(names, scores, axes, strict=False):
         ax.set_title(short(name, 28))
         if _usable(row, member):
-            _roc(ax, row, member)
+            _roc(ax, row, member, _level(result))
         else:
             note(ax, "no usable scores")
     return finish(
@@ -146,17 +161,17 @@ def _rocs(names: list[str], scores: np.ndarray, member: np.ndarray) -> Picture:
         "roc",
         "Share of members found (TPR) against share of non-members wrongly called members (FPR), both on log scales: "
         "the left end is what matters for a person in the table. Steps are the thresholds that exist, nothing is "
-        "interpolated; the band is the exact 95 % interval of the TPR at each threshold taken alone; the dot is FPR "
-        "= 0; dotted: guessing.",
+        f"interpolated; the band is the exact {confidence(result)} interval of the TPR at each threshold taken alone; "
+        "the dot is FPR = 0; dotted: guessing.",
         "Log-log ROC curves, one panel per attack, with confidence bands.",
     )
 
 
-def _roc(ax: Axes, scores: np.ndarray, member: np.ndarray) -> None:
+def _roc(ax: Axes, scores: np.ndarray, member: np.ndarray, level: float) -> None:
     curve = roc_curve(scores, member)
     n1, n0 = int(member.sum()), int((~member).sum())
     left, bottom = 0.4 / n0, 0.4 / n1
-    low, high = clopper_pearson(curve.true_positives, n1)
+    low, high = clopper_pearson(curve.true_positives, n1, level)
     x = np.maximum(curve.fpr, left)
     keep = np.append(np.flatnonzero(np.diff(curve.false_positives)), x.size - 1)  # the best point at each FPR
     x, low, high = x[keep], low[keep], high[keep]
@@ -171,8 +186,8 @@ def _roc(ax: Axes, scores: np.ndarray, member: np.ndarray) -> None:
     ax.set_ylim(bottom, 1.05)
     log_axis(ax, "x")
     log_axis(ax, "y")
-    ax.set_xlabel(f"FPR ({count(n0)} non-members)")
-    ax.set_ylabel(f"TPR ({count(n1)} members)")
+    ax.set_xlabel(f"FPR ({counted(n0, 'non-member')})")
+    ax.set_ylabel(f"TPR ({counted(n1, 'member')})")
 
 
 def _distributions(names: list[str], scores: np.ndarray, member: np.ndarray) -> Picture:
@@ -193,10 +208,10 @@ def _distributions(names: list[str], scores: np.ndarray, member: np.ndarray) -> 
             stretched_axis(ax, width)
         else:
             edges = np.linspace(low, high, 31).tolist()
-        for which, colour, text in ((~member, BLUE, "non-members"), (member, RED, "members")):
+        for which, colour, text in ((~member, BLUE, "non-member"), (member, RED, "member")):
             values = np.clip(row[which], low, high)
             ax.hist(values, edges, weights=np.full(values.size, 1 / values.size), histtype="stepfilled", color=colour,
-                    alpha=0.3, label=f"{text} ({count(values.size)})")  # fmt: skip
+                    alpha=0.3, label=counted(values.size, text))  # fmt: skip
             ax.hist(values, edges, weights=np.full(values.size, 1 / values.size), histtype="step", color=colour, lw=1.2)
             ax.axvline(np.clip(np.median(row[which]), low, high), color=colour, lw=1.4, ls="--")
         percent_axis(ax.yaxis)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxaudit.report.canvas import Picture
-from jaxaudit.report.figures_release import attack_scores, confidence
+from jaxaudit.report.figures_release import attack_scores, confidence, counted
 from jaxaudit.report.words import (
     Card,
     Items,
@@ -34,6 +34,10 @@ _CAVEATS = (
     "the released synthetic table and a reference table, and scores each record: higher means more member-like.",
     "The records share one release. Intervals and p-values speak of this release and the attacks run on it; they are "
     "not a bound on the generator, and an attack that fails is not a proof of privacy.",
+    "A difference between the populations (members of one year, non-members of another) gives an AUC above 0.5 as "
+    "memorisation does. The numbers mean memorisation only where both tables are random draws from one population.",
+    "The permutation test and an interval of the AUC answer different questions. The test asks whether these records, "
+    "labelled at random, would do as well; the interval asks how far the AUC would move with other records.",
     "An AUC below 0.5 is no evidence here: the direction of each score was fixed beforehand.",
     "A true-positive rate at a small false-positive rate rests on few non-members: FPR = 0 means above every one of "
     "those at hand, and a rate below 1 / (number of non-members) cannot be told from 0.",
@@ -63,11 +67,11 @@ def release_headline(result: AuditResult) -> list[tuple[str, str]]:
     _, p = _smallest_p(result)
     return [
         (f"AUC of the best attack{named}", f"{number(get(attack, 'auc'))} {interval(attack.get('auc_ci'))}".strip()),
-        (f"p-value, adjusted for {len(result.summary.get('attacks', {}))} attacks", p_value(p)),
+        (f"p-value, adjusted for {counted(len(result.summary.get('attacks', {})), 'attack')}", p_value(p)),
         (
             f"Members it finds at FPR 0{named}",
-            f"{count(get(zero, 'true_positives'))} of {count(get(zero, 'n_members'))} "
-            f"(above all {count(get(zero, 'n_non_members'))} non-members)",
+            f"{count(get(zero, 'true_positives'))} of {count(get(zero, 'n_members'))} (above "
+            f"{'' if get(zero, 'n_non_members') == 1 else 'all '}{counted(get(zero, 'n_non_members'), 'non-member')})",
         ),
     ]
 
@@ -84,7 +88,7 @@ def release_page(result: AuditResult, pictures: dict[str, Picture], shared: tupl
     attacks = result.summary.get("attacks", {})
     sections = (
         Section("The attacks", (_attacks(attacks, level), _p_words(result), pictures["attacks"])),
-        Section("Members found at few false alarms", (_tprs(attacks), pictures["roc"])),
+        Section("Members found at few false alarms", (_tprs(attacks, level), pictures["roc"])),
         Section("Scores", (pictures["scores"],)),
         Section("Most exposed records", _exposed(result)),
         Section("How to read these numbers", (Items(_CAVEATS),)),
@@ -93,9 +97,9 @@ def release_page(result: AuditResult, pictures: dict[str, Picture], shared: tupl
     )
     return Page(
         title="Membership audit of a synthetic table",
-        subtitle=f"{count(get(records, 'synthetic'))} released records, judged on "
-        f"{count(get(records, 'members'))} members and "
-        f"{count(get(records, 'non_members'))} non-members with {count(get(records, 'reference'))} reference records",
+        subtitle=f"{counted(get(records, 'synthetic'), 'released record')}, judged on "
+        f"{counted(get(records, 'members'), 'member')} and {counted(get(records, 'non_members'), 'non-member')} "
+        f"with {counted(get(records, 'reference'), 'reference record')}",
         tone=tone, verdict=verdict, explanation=explanation, cards=cards, warnings=result.warnings, sections=sections,
     )  # fmt: skip
 
@@ -110,16 +114,31 @@ def _verdict(result: AuditResult) -> tuple[str, str, str]:
     found = f"{number(get(attack, 'auc'))} {interval(attack.get('auc_ci'))}".strip()
     if p <= 0.05:
         strength = "strong evidence" if p <= 0.01 else "evidence"
-        winners = [str(n) for n in attacks if get(attacks, n, "p_value") <= 0.05]
+        winners = [n for n in attacks if get(attacks, n, "p_value") <= 0.05]
+        apart = (
+            " That an interval covers 0.5 is no contradiction, they answer different questions: it allows for other "
+            "records, the test shuffles the labels of these. With few records they can differ; the evidence is weak."
+            if any(_covers_half(attacks[n]) for n in winners)
+            else ""
+        )
         return (
             "leak",
-            f"The release reveals records it was made from: {strength} of memorisation.",
-            f"{len(winners)} of {len(attacks)} attacks tell members from non-members better than luck explains "
-            f"({', '.join(winners)}); the smallest adjusted p is {p_value(p)} ({name}). The best attack, {best}, has "
-            f"AUC {found}.",
+            f"Members can be told from non-members: {strength} of memorisation, if both are from one population.",
+            f"{len(winners)} of {counted(len(attacks), 'attack')} {'tells' if len(winners) == 1 else 'tell'} members "
+            f"from non-members better than luck explains ({', '.join(map(str, winners))}); the smallest adjusted p is "
+            f"{p_value(p)} ({name}). The best attack, {best}, has AUC {found}.{apart}",
         )
-    critical = [get(attacks, n, "critical_auc") for n in attacks]
-    power = [c for c in critical if math.isfinite(c)]
+    power = [get(attacks, n, "critical_auc") for n in attacks if "critical_auc" in attacks[n]]
+    if power and not any(map(math.isfinite, power)):
+        rows = attack_scores(result)[1]
+        if rows.size and (np.ptp(rows, axis=1) == 0).all():
+            return "unknown", "Nothing can be said: every attack gives all records the same score.", ""
+        return (
+            "unknown",
+            "Nothing can be said: too few records: no AUC could be significant at 5 %.",
+            f"The best attack, {best}, has AUC {found}; the smallest adjusted p is {p_value(p)}.",
+        )
+    power = [c for c in power if math.isfinite(c)]
     needed = (
         f" With this many records an AUC of about {number(max(power), 2)} would have been significant." if power else ""
     )
@@ -129,6 +148,11 @@ def _verdict(result: AuditResult) -> tuple[str, str, str]:
         f"The best attack, {best}, has AUC {found}; the smallest adjusted p is {p_value(p)}.{needed} Other attacks "
         "may find more: this is not a proof of privacy.",
     )
+
+
+def _covers_half(attack: dict[str, Any]) -> bool:
+    low, high = attack.get("auc_ci") or (math.nan, math.nan)
+    return bool(low <= 0.5 <= high)
 
 
 def _attacks(attacks: dict[str, Any], level: str) -> Table:
@@ -155,15 +179,15 @@ def _p_words(result: AuditResult) -> Text:
     )
 
 
-def _tprs(attacks: dict[str, Any]) -> Table:
+def _tprs(attacks: dict[str, Any], level: str) -> Table:
     rows = []
     for name in attacks:
         found = attacks[name].get("tpr_at_fpr", {})
-        rows.append((str(name), *(_tpr_cell(found.get(level, {})) for level in _LEVELS)))
-    heads = tuple(f"FPR {'' if level == '0' else '≤ '}{100 * float(level):g} %" for level in _LEVELS)
+        rows.append((str(name), *(_tpr_cell(found.get(rate, {})) for rate in _LEVELS)))
+    heads = tuple(f"FPR {'' if rate == '0' else '≤ '}{100 * float(rate):g} %" for rate in _LEVELS)
     return Table(
-        "True-positive rate at the largest realised false-positive rate within each level, its exact 95 % interval, "
-        "and the members found and non-members wrongly called members",
+        f"True-positive rate at the largest realised false-positive rate within each level, its exact {level} "
+        "interval, and the members found and non-members wrongly called members",
         ("attack", *heads), tuple(rows),
     )  # fmt: skip
 
@@ -172,7 +196,7 @@ def _tpr_cell(row: dict[str, Any]) -> str:
     if math.isnan(get(row, "tpr")):
         return number(math.nan)
     if row.get("supported") is False:
-        return f"not supported\nby {count(get(row, 'n_non_members'))}\nnon-members"
+        return "not supported\nby " + counted(get(row, "n_non_members"), "non-member").replace(" ", "\n")
     return (
         f"{number(get(row, 'tpr'))}\n{interval(row.get('tpr_ci'))}\n"
         f"{count(get(row, 'true_positives'))} found, {count(get(row, 'false_positives'))} false"
@@ -205,7 +229,7 @@ def _exposed(result: AuditResult, rows: int = 15) -> tuple[Text | Table, ...]:
             "named by their number in the members' table; no cell values are shown. records.csv has every score."
         ),
         Table(
-            f"The {len(cells)} members with the highest scores",
+            f"The {counted(len(cells), 'member')} with the highest scores",
             ("record", "score", f"non-members scoring as high (of {count(others.size)})"), cells,
         ),
     )  # fmt: skip

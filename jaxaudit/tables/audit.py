@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ import pandas as pd
 
 from jaxaudit.evaluate.multiplicity import max_permutation
 from jaxaudit.evaluate.roc import auc, auc_interval, tpr_at_fpr
-from jaxaudit.runtime.checks import check_int, check_real
+from jaxaudit.runtime.checks import check_int, check_real, require
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult
-from jaxaudit.tables.attacks import score_attacks
+from jaxaudit.tables.attacks import Attack, Score, score_attacks
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig
 from jaxaudit.tables.data import Release, load_release
 from jaxaudit.tables.density import distinct_rows, fit_basis, span_report
@@ -22,6 +22,8 @@ from jaxaudit.tables.encode import fit_encoder
 from jaxaudit.tables.example import breast_cancer_release
 
 __all__ = ["EvaluationConfig", "audit_example", "audit_release"]
+
+Attacks = str | Attack | Score | Iterable[str | Attack | Score]
 
 DEFAULT_ATTACKS = ("gen_lra", "dcr", "domias")
 
@@ -31,7 +33,7 @@ class EvaluationConfig:
     """How scores are judged.
 
     Attributes:
-        level: confidence level of every interval, in (0, 1).
+        level: confidence level of every interval, of AUCs and of true-positive rates, in (0, 1).
         permutations: label permutations of the joint max-statistic test, >= 99.
     """
 
@@ -48,9 +50,10 @@ def audit_release(
     non_members: Any,
     synthetic: Any,
     reference: Any = None,
-    attacks: Sequence[str | Callable[..., Any]] = DEFAULT_ATTACKS,
+    attacks: Attacks = DEFAULT_ATTACKS,
     *,
     encoding: str = "standard",
+    drop: str | Iterable[str] = (),
     gen_lra: GenLRAConfig = GenLRAConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
     seed: int = 0,
@@ -64,16 +67,18 @@ def audit_release(
         synthetic: the released table.
         reference: independent records for the attacker; None takes half of the non-members, with a warning.
         attacks: names from ``jaxaudit.tables.attacks.ATTACKS`` or functions
-            ``score(targets, synthetic, reference, key) -> (n,)``, higher meaning more member-like.
+            ``score(targets, synthetic, reference, key) -> (n,)``, higher meaning more member-like; or one of these.
         encoding: "standard" or "raw", see ``jaxaudit.tables.encode``.
+        drop: names of columns to leave out of all tables, before anything else.
         gen_lra: settings of the Gen-LRA attack.
         evaluation: settings of the intervals and of the permutation test.
         seed: of every random choice.
         progress: shows and times the stages.
 
     Returns:
-        ``AuditResult`` with ``table`` of columns record, member and one per attack. The scores of a record
-        do not depend on the other records.
+        ``AuditResult`` with ``table`` of columns record (0, 1, ... over all that are scored), member, row (the
+        row of the record in the table it came from, from 0) and one per attack. The scores of a record do not
+        depend on the other records.
 
     Raises:
         InputError: for tables or settings that break a rule.
@@ -86,31 +91,40 @@ def audit_release(
         >>> result.summary["attacks"]["dcr"]["auc"] > 0.9
         True
     """
+    _check_settings(gen_lra, evaluation, seed)
     progress = progress or Progress()
     with progress.stage("load"):
-        release = load_release(members, non_members, synthetic, reference, seed=seed)
+        release = load_release(members, non_members, synthetic, reference, seed=seed, drop=drop)
     return _audit(release, attacks, encoding, gen_lra, evaluation, seed, progress)
 
 
 def audit_example(
-    attacks: Sequence[str | Callable[..., Any]] = DEFAULT_ATTACKS,
+    attacks: Attacks = DEFAULT_ATTACKS,
     *,
     encoding: str = "standard",
+    drop: str | Iterable[str] = (),
     gen_lra: GenLRAConfig = GenLRAConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditResult:
     """``audit_release`` of the embedded example, see ``jaxaudit.tables.example``."""
+    _check_settings(gen_lra, evaluation, seed)
     progress = progress or Progress()
     with progress.stage("load"):
-        release = breast_cancer_release(seed)
+        release = breast_cancer_release(seed, drop=drop)
     return _audit(release, attacks, encoding, gen_lra, evaluation, seed, progress)
+
+
+def _check_settings(gen_lra: Any, evaluation: Any, seed: Any) -> None:
+    require(isinstance(gen_lra, GenLRAConfig), "gen_lra", "be a GenLRAConfig", type(gen_lra).__name__)
+    require(isinstance(evaluation, EvaluationConfig), "evaluation", "be an EvaluationConfig", type(evaluation).__name__)
+    check_int("seed", seed, 0, 2**32 - 1)
 
 
 def _audit(
     release: Release,
-    attacks: Sequence[str | Callable[..., Any]],
+    attacks: Attacks,
     encoding: str,
     gen_lra: GenLRAConfig,
     evaluation: EvaluationConfig,
@@ -134,12 +148,15 @@ def _audit(
 
     sizes = {name: len(getattr(release, name)) for name in ("members", "non_members", "synthetic", "reference")}
     notes = [note for name in parts for note in encoder.notes(getattr(release, name), name)]
-    notes += span_report(targets, synthetic, fit_basis(distinct_rows(reference)[0])).warnings
+    if {"gen_lra", "domias"} & scored.keys():  # the attacks by densities
+        notes += span_report(targets, synthetic, fit_basis(*distinct_rows(reference))).warnings
+    rows = [release.rows.get(name, np.arange(len(part))) for name, part in parts.items()]
+    columns = {"record": np.arange(len(targets)), "member": member.astype(int), "row": np.concatenate(rows)}
     return AuditResult(
         audit="release",
         config={
             "attacks": names,
-            "release": {"encoding": encoding},
+            "release": {"encoding": encoding, "drop": list(release.dropped)},
             "gen_lra": asdict(gen_lra),
             "evaluation": asdict(evaluation),
             "seed": seed,
@@ -153,7 +170,7 @@ def _audit(
         summary={"records": sizes, "attacks": judged, "permutation": permutation},
         warnings=tuple(dict.fromkeys([*release.warnings, *encoder.warnings, *notes])),
         timings=progress.timings,
-        table=pd.DataFrame({"record": np.arange(len(targets)), "member": member.astype(int), **scored}),
+        table=pd.DataFrame(columns | scored),
         evidence={"member": member, "scores": scores},
     )
 
@@ -174,7 +191,7 @@ def _judge(
         judged[name] = {
             "auc": auc(scores[index], member),
             "auc_ci": [low, high],
-            "tpr_at_fpr": tpr_at_fpr(scores[index], member),
+            "tpr_at_fpr": tpr_at_fpr(scores[index], member, level=evaluation.level),
             "p_value": float(test.adjusted[index]),
             "p_value_unadjusted": float(test.unadjusted[index]),
             "critical_auc": float(test.critical_auc[index]),

@@ -6,16 +6,10 @@ population it never saw (non-members), the released synthetic table, and an inde
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import os
 import re
-import warnings
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,15 +17,14 @@ import pandas as pd
 from jaxaudit.runtime.checks import InputError, require
 from jaxaudit.runtime.keys import host_rng
 from jaxaudit.tables.columns import column_kind, convert, round_numbers
+from jaxaudit.tables.identifiers import identifier
+from jaxaudit.tables.read import Table, listed, read_table
 
-__all__ = ["Release", "Table", "load_release", "read_table", "reconcile"]
+__all__ = ["Release", "load_release", "reconcile"]
 
-Table = str | os.PathLike[str] | pd.DataFrame | np.ndarray
-"""What is accepted as a table: a file, a DataFrame, or a two-dimensional array."""
-
-_SUFFIXES = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t", ".parquet": "", ".pq": ""}
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
-_UNREADABLE = (UnicodeError, ValueError, EOFError, zlib.error, gzip.BadGzipFile, OSError, pd.errors.ParserWarning)
+_MOST_MISSING, _HARDLY_MISSING = 0.5, 0.05
+_KINDS = {"f": "number", "M": "date"}
 
 _MEANING = {
     "duplicates_members": "Members that repeat an earlier member",
@@ -61,8 +54,11 @@ class Release:
         reference: independent records of the population.
         warnings: one sentence each.
         counts: ``duplicates_T`` = rows of T that repeat an earlier row; ``A_in_B`` = rows of A that also occur
-            in B; ``constant_columns`` = columns with one value over all four tables. Values are compared
-            after rounding numbers to 6 significant digits below a million and 9 above.
+            in B; ``constant_columns`` = columns with one value over all four tables. Rows are compared in the
+            columns that vary over reference and synthetic, after rounding numbers to 6 significant digits
+            below a million and 9 above.
+        rows: for members and non-members, the row of the table as given that each row was, from 0.
+        dropped: columns left out on demand.
     """
 
     members: pd.DataFrame
@@ -71,80 +67,12 @@ class Release:
     reference: pd.DataFrame
     warnings: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, np.ndarray] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The four tables by name."""
         return {name: getattr(self, name) for name in ("members", "non_members", "synthetic", "reference")}
-
-
-def read_table(source: Table, name: str) -> pd.DataFrame:
-    """Read a table; an empty cell is missing, words such as ``None`` or ``NA`` are levels.
-
-    Args:
-        source: a ``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz`` or ``.parquet`` file with a header, a DataFrame
-            (its index is ignored), or a two-dimensional array (columns are then named x0, x1, ...).
-        name: what messages call it, such as ``release.members``.
-
-    Returns:
-        A new DataFrame with a plain index, at least one row, and distinct text column names.
-
-    Raises:
-        InputError: no such file, not a table, no rows, duplicate column names.
-
-    Example:
-        >>> read_table(pd.DataFrame({1: [0.5]}, index=["a"]), "release.members")
-             1
-        0  0.5
-    """
-    if isinstance(source, pd.DataFrame):
-        frame = source.reset_index(drop=True)
-    elif isinstance(source, np.ndarray):
-        require(source.ndim == 2, name, "have two dimensions", f"shape {source.shape}")
-        frame = pd.DataFrame(source, columns=[f"x{j}" for j in range(source.shape[1])])
-    else:
-        require(
-            isinstance(source, str | os.PathLike), name, "be a file, a DataFrame or a 2-D array", type(source).__name__
-        )
-        frame = _read_file(Path(source).expanduser(), name)
-    frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
-    repeated = sorted(set(frame.columns[frame.columns.duplicated()]))
-    require(not repeated, name, "have distinct column names", f"{_listed(repeated)} more than once")
-    require(frame.shape[1] > 0, name, "have at least one column", "none")
-    require(len(frame) > 0, name, "have at least one row", "a header only")
-    return frame
-
-
-def _read_file(path: Path, name: str) -> pd.DataFrame:
-    require(path.is_file(), name, "be an existing file", f"{str(path)!r}")
-    suffix = next((known for known in _SUFFIXES if path.name.lower().endswith(known)), None)
-    if suffix is None:
-        raise InputError(f"{name} must be a {', '.join(_SUFFIXES)} file, got {str(path)!r}")
-    require(path.stat().st_size > 0, name, "be a table with a header", f"the empty file {str(path)!r}")
-    separator = _SUFFIXES[suffix]
-    try:
-        frame = pd.read_parquet(path) if not separator else _read_text(path, separator)
-    except pd.errors.EmptyDataError:
-        raise InputError(f"{name} must be a table with a header, got the empty file {str(path)!r}") from None
-    except _UNREADABLE as error:
-        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{name} must be a readable {suffix} table, got {str(path)!r} ({cause})") from None
-    # One column whose name holds other separators: the wrong separator would pass unnoticed as one text column.
-    other = [mark for mark in ";\t|," if mark != separator and mark in str(frame.columns[0])]
-    if separator and frame.shape[1] == 1 and other:
-        raise InputError(f"{name} must be separated by {separator!r}, got the header {str(frame.columns[0])[:60]!r}")
-    return frame
-
-
-def _read_text(path: Path, separator: str) -> pd.DataFrame:
-    options: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "keep_default_na": False, "na_values": [""]}
-    header = pd.read_csv(path, header=None, nrows=1, dtype=str, **options).iloc[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        frame = pd.read_csv(path, index_col=False, low_memory=False, **options)
-    if len(header) == frame.shape[1]:  # pandas renames duplicates to "a.1": keep the names as they are in the file
-        named = [frame.columns[j] if pd.isna(title) else title for j, title in enumerate(header)]
-        frame.columns = pd.Index(named, dtype=object)
-    return frame
 
 
 def reconcile(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], tuple[str, ...]]:
@@ -177,9 +105,10 @@ def reconcile(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame],
         for name, frame in tables.items():
             done[name][column], unreadable = convert(frame[column], kind)
             if unreadable:
+                cells = "1 cell counts" if len(unreadable) == 1 else f"{len(unreadable)} cells count"
                 notes.append(
-                    f"{_cells(len(unreadable))} of column {column!r} in {name} count as missing: "
-                    f"{unreadable[0]!r} is no {kind}, unlike in reference and synthetic."
+                    f"In column {column!r} of {name} {cells} as missing: {unreadable[0]!r} is no {kind}, "
+                    "unlike in reference and synthetic."
                 )
         if kind == "number":
             _check_no_infinity({name: done[name][column] for name in tables})
@@ -193,18 +122,18 @@ def _shared_columns(tables: dict[str, pd.DataFrame]) -> tuple[list[str], list[st
     first, *others = tables
     shared = [column for column in tables[first].columns if not _NAMELESS.fullmatch(column)]
     nameless = [name for name, frame in tables.items() if any(map(_NAMELESS.fullmatch, frame.columns))]
-    notes = [f"Columns without a name (a saved row index?) are left out of {_listed(nameless)}."] if nameless else []
+    notes = [f"Columns without a name (a saved row index?) are left out of {listed(nameless)}."] if nameless else []
     for name in others:
         kept = [column for column in shared if column in tables[name].columns]
         if not kept:
-            found = _listed(tables[name].columns)
+            found = listed(tables[name].columns)
             raise InputError(f"release.{name} must share a column with release.{first}, got the columns {found}")
         shared = kept
     require(bool(shared), f"release.{first}", "have a column with a name", "none")
     for name, frame in tables.items():
         extra = [column for column in frame.columns if column not in shared and not _NAMELESS.fullmatch(column)]
         if extra:
-            notes.append(f"Columns of {name} that another table lacks are left out: {_listed(extra)}.")
+            notes.append(f"Columns of {name} that another table lacks are left out: {listed(extra)}.")
     return shared, notes
 
 
@@ -222,7 +151,7 @@ def _almost_numbers(column: str, parts: list[pd.Series]) -> list[str]:
     numbers = convert(levels.to_series(), "number")[0].notna()
     if numbers.sum() < 10 or numbers.mean() < 0.8:
         return []
-    words = _listed(levels[~numbers.to_numpy()])
+    words = listed(levels[~numbers.to_numpy()])
     return [f"Column {column!r} is read as text because of {words}; write missing numbers as empty cells."]
 
 
@@ -234,7 +163,12 @@ def _share_levels(column: str, done: dict[str, dict[str, pd.Series]]) -> None:
 
 
 def load_release(
-    members: Table, non_members: Table, synthetic: Table, reference: Table | None = None, seed: int = 0
+    members: Table,
+    non_members: Table,
+    synthetic: Table,
+    reference: Table | None = None,
+    seed: int = 0,
+    drop: str | Iterable[str] = (),
 ) -> Release:
     """Read and reconcile the tables of an audit, and count duplicates, overlaps and exact copies.
 
@@ -244,12 +178,15 @@ def load_release(
         synthetic: likewise.
         reference: likewise; without one, a random half of the non-members becomes it, with a warning.
         seed: of that split.
+        drop: names of columns to leave out, first of all.
 
     Returns:
-        The release; each non-zero count is also a warning.
+        The release without identifiers (``jaxaudit.tables.identifiers``), which are left out with a warning.
+        Each non-zero count of rows is also a warning.
 
     Raises:
-        InputError: see ``read_table`` and ``reconcile``; or one non-member only and no reference.
+        InputError: see ``read_table`` and ``reconcile``; an unknown name to drop; one non-member only and no
+            reference; most numbers or dates of a column missing in members or non-members, unlike in the reference.
 
     Example:
         >>> rows = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]})
@@ -257,58 +194,97 @@ def load_release(
         >>> release.counts["members_in_synthetic"], len(release.warnings)
         (1, 2)
     """
-    given = {"members": members, "non_members": non_members, "synthetic": synthetic, "reference": reference}
-    tables = {name: read_table(table, f"release.{name}") for name, table in given.items() if table is not None}
+    given = {"members": members, "non_members": non_members, "synthetic": synthetic}
+    given |= {} if reference is None else {"reference": reference}
+    tables = {name: read_table(table, f"release.{name}") for name, table in given.items()}
+    tables, dropped = _without(tables, drop)
     notes: list[str] = []
+    sources = {name: np.arange(len(tables[name])) for name in ("members", "non_members")}
     if reference is None:
         rows = len(tables["non_members"])
         require(rows > 1, "release.non_members", "have at least 2 rows where no reference is given", f"{rows} row")
         order = host_rng(seed, "tables.reference").permutation(rows)
-        half = {"non_members": order[: rows - rows // 2], "reference": order[rows - rows // 2 :]}
-        tables |= {name: tables["non_members"].iloc[np.sort(part)] for name, part in half.items()}
-        tables = {name: frame.reset_index(drop=True) for name, frame in tables.items()}
-        notes.append(
-            f"No reference was given: {rows // 2} of the {rows} non-members serve as reference and are not scored."
-        )
+        half = {"non_members": np.sort(order[: rows - rows // 2]), "reference": np.sort(order[rows - rows // 2 :])}
+        tables |= {name: tables["non_members"].iloc[part].reset_index(drop=True) for name, part in half.items()}
+        sources["non_members"] = half["non_members"]
+        serve = "serves as reference and is" if rows // 2 == 1 else "serve as reference and are"
+        notes.append(f"No reference was given: {rows // 2} of the {rows} non-members {serve} not scored.")
     tables, more = reconcile(tables)
-    counts, constant = _count(tables)
+    deciding = [tables["reference"], tables["synthetic"]]
+    if reference is None:  # the half that became the reference numbers its rows with gaps: look at the whole, too
+        deciding.append(pd.concat([tables["non_members"], tables["reference"]], ignore_index=True))
+    left_out = _identifiers(deciding)
+    named = [name for names in left_out.values() for name in names]
+    require(
+        len(named) < tables["members"].shape[1], "release.reference", "have a column that can be encoded",
+        f"identifiers only: {listed(named)}",
+    )  # fmt: skip
+    tables = {name: frame.drop(columns=named) for name, frame in tables.items()}
+    _check_present(tables)
+    counts = _count(tables)
     notes.extend(more)
+    notes.extend(f"{why}: {', '.join(map(repr, names))}." for why, names in left_out.items())
     notes.extend(f"{meaning}: {counts[name]}." for name, meaning in _MEANING.items() if counts[name])
-    if constant:
-        notes.append(f"Columns with the same value in all tables: {_listed(constant)}.")
-    return Release(**tables, warnings=tuple(notes), counts=counts)
+    return Release(**tables, warnings=tuple(notes), counts=counts, rows=sources, dropped=dropped)
 
 
-def _count(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, int], list[str]]:
-    """All counts of ``Release``, and the columns with one value in all tables."""
-    columns = list(tables["members"].columns)
-    ids = np.zeros(sum(map(len, tables.values())), dtype=np.int64)
-    constant = []
-    for column in columns:
-        parts = [frame[column] for frame in tables.values()]
-        values = pd.concat(parts, ignore_index=True)  # shared categories, so a category stays one
-        codes = pd.factorize(round_numbers(values.to_numpy()) if values.dtype == np.float64 else values)[0]
-        if codes.min() == codes.max():
-            constant.append(column)
-        ids = pd.factorize(ids * (codes.max() + 2) + codes + 1)[0]  # one id per distinct row so far
+def _without(
+    tables: dict[str, pd.DataFrame], drop: str | Iterable[str]
+) -> tuple[dict[str, pd.DataFrame], tuple[str, ...]]:
+    """The tables without the named columns, and the names as a tuple."""
+    require(isinstance(drop, Iterable), "release.drop", "be a list of column names", type(drop).__name__)
+    names = tuple(str(name).strip() for name in ([drop] if isinstance(drop, str) else drop))
+    known = {column for frame in tables.values() for column in frame.columns}
+    unknown = [name for name in names if name not in known]
+    require(not unknown, "release.drop", "name columns of the tables", listed(unknown))
+    kept = {name: frame.drop(columns=list(names), errors="ignore") for name, frame in tables.items()}
+    for name, frame in kept.items():
+        require(frame.shape[1] > 0, "release.drop", f"leave release.{name} a column", listed(names))
+    return kept, names
+
+
+def _identifiers(tables: list[pd.DataFrame]) -> dict[str, list[str]]:
+    """Columns that are identifiers, by why they are."""
+    found: dict[str, list[str]] = {}
+    for column in tables[0].columns:
+        kind = _KINDS.get(tables[0][column].dtype.kind, "text")
+        if why := identifier(column, kind, [frame[column] for frame in tables]):
+            found.setdefault(why, []).append(column)
+    return found
+
+
+def _check_present(tables: dict[str, pd.DataFrame]) -> None:
+    """Refuse a column that one class of records lacks: the stand-in for missing cells would tell it apart."""
+    for column, expected in tables["reference"].items():
+        kind = _KINDS.get(expected.dtype.kind)
+        if kind is None or expected.isna().mean() >= _HARDLY_MISSING:
+            continue
+        for name in ("members", "non_members"):
+            missing, rows = int(tables[name][column].isna().sum()), len(tables[name])
+            require(
+                missing <= _MOST_MISSING * rows, f"release.{name}", f"have readable {kind}s in the column {column!r}",
+                f"{missing} of {rows} cells missing or unreadable, unlike the reference (release.drop leaves it out)",
+            )  # fmt: skip
+
+
+def _count(tables: dict[str, pd.DataFrame]) -> dict[str, int]:
+    """All counts of ``Release``."""
     ends = np.cumsum([0, *map(len, tables.values())])
-    rows = {name: ids[start:end] for name, (start, end) in zip(tables, itertools.pairwise(ends), strict=True)}
-    counts = {"constant_columns": len(constant)}
+    where = {name: slice(start, end) for name, (start, end) in zip(tables, itertools.pairwise(ends), strict=True)}
+    ids = np.zeros(ends[-1], dtype=np.int64)
+    counts = {"constant_columns": 0}
+    for column in tables["members"].columns:
+        values = pd.concat([frame[column] for frame in tables.values()], ignore_index=True)  # categories are shared
+        codes = pd.factorize(round_numbers(values.to_numpy()) if values.dtype == np.float64 else values)[0]
+        counts["constant_columns"] += int(codes.min() == codes.max())
+        judged = np.concatenate([codes[where["reference"]], codes[where["synthetic"]]])
+        if judged.min() < judged.max():  # no attack sees the column otherwise
+            ids = pd.factorize(ids * (codes.max() + 2) + codes + 1)[0]  # one id per distinct row so far
     for name in _MEANING:
         if name.startswith("duplicates_"):
-            table = rows[name.removeprefix("duplicates_")]
+            table = ids[where[name.removeprefix("duplicates_")]]
             counts[name] = int(len(table) - len(np.unique(table)))
         else:
             inner, outer = name.split("_in_")
-            counts[name] = int(np.isin(rows[inner], rows[outer]).sum())
-    return counts, constant
-
-
-def _listed(names: Iterable[Any], most: int = 8) -> str:
-    """Names in quotes, the first few of many."""
-    names = [repr(str(name)) for name in names]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' if count > 1 else ''}"
+            counts[name] = int(np.isin(ids[where[inner]], ids[where[outer]]).sum())
+    return counts

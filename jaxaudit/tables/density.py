@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaudit.runtime.checks import check_choice, check_finite, require
+from jaxaudit.runtime.checks import InputError, check_choice, check_finite, require
 from jaxaudit.runtime.chunks import bucket, chunked_map, pad_rows, rows_per_chunk
 
 __all__ = [
@@ -48,7 +48,10 @@ _CONSTANT = 1e-12
 def as_rows(name: str, value: Any, columns: int | None = None) -> np.ndarray:
     """``value`` as a finite float64 matrix (rows, columns) with at least one row, or an ``InputError``."""
     try:
+        require(not np.iscomplexobj(value), name, "have real numbers", "complex ones")
         rows = np.asarray(value, dtype=np.float64)
+    except InputError:
+        raise
     except (TypeError, ValueError):
         require(False, name, "be a table of numbers", type(value).__name__)
     require(rows.ndim == 2 and rows.size > 0, name, "be a matrix (rows, columns), not empty", f"shape {rows.shape}")
@@ -200,13 +203,15 @@ def span_report(targets: np.ndarray, synthetic: np.ndarray, basis: Basis) -> Spa
     columns, constant = len(basis.mean), int(basis.constant.sum())
     if basis.dimension < columns:
         notes.append(
-            f"the reference spans {basis.dimension} of {columns} dimensions ({constant} constant columns): "
+            f"the reference spans {basis.dimension} of {columns} dimensions "
+            f"({constant} constant column{'' if constant == 1 else 's'}): "
             "densities and bandwidths use the spanned ones"
         )
         for what, distance in (("target", outside), ("synthetic", basis.out_of_span(synthetic))):
             if count := int(np.count_nonzero(distance)):
+                leave = "leaves" if count == 1 else "leave"
                 notes.append(
-                    f"{count} of {len(distance)} {what} rows leave the span of the reference, by up to "
+                    f"{count} of {len(distance)} {what} rows {leave} the span of the reference, by up to "
                     f"{distance.max():.3g} standard deviations: densities do not see that part"
                 )
     return SpanReport(basis.dimension, outside, tuple(notes))

@@ -13,7 +13,7 @@ yardstick is the population's and a release cannot stretch the one it is measure
     at distance 1, one standard deviation of a number. Levels are not standardised, for then a rare level
     alone would decide who is a neighbour of whom.
 ``raw``
-    The numbers as they are, for tables of numbers without missing cells; nothing is left out.
+    The numbers as they are, for tables of numbers without missing cells; only identifiers are left out.
 """
 
 from __future__ import annotations
@@ -26,17 +26,12 @@ import pandas as pd
 
 from jaxaudit.runtime.checks import InputError, check_choice, require
 from jaxaudit.tables.columns import column_kind, convert
+from jaxaudit.tables.identifiers import identifier
 
 __all__ = ["Encoder", "LevelColumn", "NumberColumn", "fit_encoder"]
 
 LEVEL_SCALE = 1 / np.sqrt(2)
 """Value of a present level; two rows with different levels are at distance 1."""
-
-MAX_LEVELS = 1000
-MAX_DISTINCT_SHARE = 0.5
-MIN_IDENTIFIER_LEVELS = 20
-"""A text column is an identifier, and left out, with more than MAX_LEVELS levels in all, or where more than
-MIN_IDENTIFIER_LEVELS levels make up more than MAX_DISTINCT_SHARE of its cells in reference or synthetic."""
 
 FARTHEST = 1e9
 """Standardised numbers are cut off here, so that squared distances stay finite in float32 as well."""
@@ -160,20 +155,32 @@ class Encoder:
         }
         return {name: count for name, count in counts.items() if count}
 
+    def imputed(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Missing cells that take the mean and leave no trace (reference and synthetic lack none), by column."""
+        columns = [c for c in self.columns if isinstance(c, NumberColumn) and not c.indicator]
+        counts = {c.name: int(np.isnan(_numbers(frame[c.name], c.kind)).sum()) for c in columns}
+        return {name: count for name, count in counts.items() if count}
+
     def notes(self, frame: pd.DataFrame, name: str) -> tuple[str, ...]:
-        """A warning on the unseen levels of a table called ``name``, if it has any."""
-        found = self.unseen(frame)
-        if not found:
-            return ()
-        listed = ", ".join(f"{column!r} ({count})" for column, count in found.items())
-        return (f"Levels in {name} that neither reference nor synthetic have are encoded as zeros: {listed}.",)
+        """Warnings on the unseen levels and on the imputed cells of a table called ``name``, if it has any."""
+        rows = len(frame)
+        found = {
+            f"Levels in {name} that neither reference nor synthetic have are encoded as zeros": self.unseen(frame),
+            f"Missing cells in {name} take the mean of the column, in which neither reference nor synthetic lack "
+            "any: attacks may tell such records apart by that alone": self.imputed(frame),
+        }
+        return tuple(
+            f"{what}: " + ", ".join(f"{c!r} ({n} of {rows}, {100 * n / rows:.2g} %)" for c, n in counts.items()) + "."
+            for what, counts in found.items()
+            if counts
+        )
 
 
 def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str = "standard") -> Encoder:
     """Choose a role for every column and fit its encoding; the order of rows has no influence.
 
-    Constant columns, columns without any value and identifiers (text that hardly repeats) are left out with a
-    warning under ``standard``.
+    Identifiers (``jaxaudit.tables.identifiers``) are left out with a warning, and so are constant columns and
+    columns without any value under ``standard``.
 
     Args:
         reference: independent records, >= 1 row.
@@ -202,12 +209,15 @@ def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str 
         require(name in synthetic.columns, "release.synthetic", f"have the column {name!r}", "none of that name")
         parts = (reference[name], synthetic[name])
         kind = column_kind(parts)
-        if encoding == "raw":
+        fitted: NumberColumn | LevelColumn | str
+        if why := identifier(name, kind, parts):
+            fitted = why
+        elif encoding == "raw":
             _require_standard(kind != "number", f"the {kind} column {name!r}")
             _require_standard(any(part.isna().any() for part in parts), f"missing cells in column {name!r}")
-            columns.append(NumberColumn(name, kind, 0.0, 1.0, False))
-            continue
-        fitted = _fit_levels(name, parts) if kind == "text" else _fit_numbers(name, kind, parts)
+            fitted = NumberColumn(name, kind, 0.0, 1.0, False)
+        else:
+            fitted = _fit_levels(name, parts) if kind == "text" else _fit_numbers(name, kind, parts)
         if isinstance(fitted, str):
             left_out.setdefault(fitted, []).append(repr(str(name)))
         else:
@@ -276,9 +286,4 @@ def _fit_levels(name: str, parts: Sequence[pd.Series]) -> LevelColumn | str:
         return "Columns without any value in reference and synthetic are left out"
     if len(levels) + missing == 1:
         return "Columns with one value in reference and synthetic are left out"
-    hardly_repeats = any(
-        part.nunique() > max(MIN_IDENTIFIER_LEVELS, MAX_DISTINCT_SHARE * len(part)) for part in observed
-    )
-    if hardly_repeats or len(levels) > MAX_LEVELS:
-        return "Text columns that hardly repeat a value (identifiers?) are left out, look for copied values yourself"
     return LevelColumn(name, levels, missing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 from sklearn.datasets import load_breast_cancer
 
@@ -16,7 +18,9 @@ EXAMPLE_MIXTURE = MixtureConfig()
 """Settings of the example: four rows in ten are near copies; AUCs of about .7, clear but far from total."""
 
 
-def breast_cancer_release(seed: int = 0, mixture: MixtureConfig = EXAMPLE_MIXTURE) -> Release:
+def breast_cancer_release(
+    seed: int = 0, mixture: MixtureConfig = EXAMPLE_MIXTURE, drop: str | Iterable[str] = ()
+) -> Release:
     """A release audit without files: scikit-learn's breast-cancer table and an overfitting mixture.
 
     The 569 records (30 numeric columns, the diagnosis left out) are shuffled and cut into 190 members, 190
@@ -26,6 +30,7 @@ def breast_cancer_release(seed: int = 0, mixture: MixtureConfig = EXAMPLE_MIXTUR
     Args:
         seed: of the shuffle and of the mixture.
         mixture: settings of the mixture.
+        drop: names of columns to leave out.
 
     Returns:
         The release, all columns float64.
@@ -40,4 +45,5 @@ def breast_cancer_release(seed: int = 0, mixture: MixtureConfig = EXAMPLE_MIXTUR
     order = host_rng(seed, "tables.example.split").permutation(len(records))
     members, non_members, reference = (records.iloc[part] for part in (order[:190], order[190:380], order[380:]))
     drawn = overfitting_mixture(members.to_numpy(), len(members), host_rng(seed, "tables.example.mixture"), mixture)
-    return load_release(members, non_members, pd.DataFrame(drawn, columns=records.columns), reference, seed=seed)
+    synthetic = pd.DataFrame(drawn, columns=records.columns)
+    return load_release(members, non_members, synthetic, reference, seed=seed, drop=drop)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_against_naive_loop():
         adjusted = (1 + sum(max(zz) >= z0[j] - 1e-9 for zz in z)) / (permutations + 1)
         assert test.unadjusted[j] == pytest.approx(unadjusted)
         assert test.adjusted[j] == pytest.approx(adjusted)
-    top = np.quantile(z.max(axis=1), 0.95, method="higher")
+    top = min(t for t in z.max(axis=1) if (1 + sum(z.max(axis=1) >= t)) / (permutations + 1) <= 0.05)
     np.testing.assert_allclose(test.critical_auc, 0.5 + top * np.array(exact_sd), atol=1e-9)
 
 
@@ -61,6 +62,36 @@ def test_properties():
     twice = max_permutation(np.concatenate([scores, scores]), member, 999)  # copies of an attack cost nothing
     np.testing.assert_array_equal(twice.adjusted, np.tile(test.adjusted, 2))
     assert not np.array_equal(max_permutation(scores, member, 999, seed=1).adjusted, test.adjusted)
+
+
+@pytest.mark.parametrize("scores", [np.arange(8.0), [0.0, 0, 0, 0, 1, 1, 1, 1], [0.0, 0, 0, 0, 0, 0, 0, 1]])
+def test_an_attack_at_its_critical_auc_is_significant(scores):
+    """Few records: the 95 % quantile is an atom. All labellings, each with the critical AUC of the same draws."""
+    scores = np.asarray(scores)
+    significant = []
+    for chosen in combinations(range(8), 4):
+        member = np.isin(np.arange(8), chosen)
+        test = max_permutation(scores[None], member, 999)
+        reached = test.auc[0] >= test.critical_auc[0] - 1e-12  # False where NaN
+        assert reached == (test.adjusted[0] <= 0.05)
+        significant.append(reached)
+    assert sum(significant) == (0 if scores.sum() == 1 else 2 if scores.sum() == 28 else 1)
+
+
+def test_too_few_records_have_no_critical_auc():
+    member = np.arange(6) < 3  # 1 labelling in 20 separates perfectly: p is about .05
+    perfect = max_permutation(np.stack([member + 0.0, np.tile([0.0, 1.0], 3)]), member, 9999)
+    assert np.isnan(perfect.critical_auc[1]) or perfect.critical_auc[1] == 1
+    assert np.isnan(max_permutation(np.arange(4.0)[None], [0, 0, 1, 1], 999).critical_auc[0])
+    assert np.isnan(max_permutation(np.arange(40.0)[None], np.arange(40) < 20, 18).critical_auc[0])  # p >= 1/19
+    top = max_permutation(np.arange(40.0)[None], np.arange(40) < 20, 19)  # every drawn statistic has p >= 2/20
+    assert top.critical_auc[0] == 1  # p = 1/20: an AUC that no permutation drew
+    # one member in forty on top is no evidence, whatever the other attack could show
+    rng = np.random.default_rng(0)
+    member = np.arange(40) < 20
+    test = max_permutation(np.stack([rng.normal(size=40), (np.arange(40) == 0) + 0.0]), member, 999)
+    assert 0.6 < test.critical_auc[0] < 0.8
+    assert np.isnan(test.critical_auc[1])
 
 
 def test_constant_and_reversed_attacks_are_no_evidence():

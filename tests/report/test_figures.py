@@ -114,6 +114,20 @@ def test_release_figures_show_the_data(release, canvas):
         assert y[np.isclose(x, false / 200)][0] == pytest.approx(np.mean(scores[member] > threshold))
 
 
+def test_bars_and_bands_of_a_release(release, make, canvas):
+    def bars() -> list[float]:
+        lines = [line.get_xdata() for line in canvas["attacks"].axes[0].lines if line.get_linewidth() == 1]
+        return [x[0] for x in lines if x[0] == x[1] and x[0] != 0.5]
+
+    draw(release)
+    assert len(bars()) == 3
+    band = canvas["roc"].axes[0].collections[0].get_paths()[0].vertices
+    draw(make["release"](members=2, others=2))
+    assert bars() == []
+    draw(replace(release, summary={**release.summary, "permutation": {"level": 0.5}}))
+    assert canvas["roc"].axes[0].collections[0].get_paths()[0].vertices[0, 1] < 0.9 * band[0, 1]  # its upper end
+
+
 @pytest.mark.parametrize("kind", ["graph", "release"])
 def test_nothing_to_show_is_said_and_not_a_crash(kind, graph, release, make):
     result = {"graph": graph, "release": release}[kind]

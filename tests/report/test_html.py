@@ -12,6 +12,7 @@ import pytest
 from jaxaudit.report import headline_numbers
 from jaxaudit.report.figures import Picture, draw
 from jaxaudit.report.html import command_line, render
+from jaxaudit.report.release_page import release_page
 
 EVIL = "<script>alert('x')</script>&\"'"
 NAMES = ("limits", "prior_and_model", "error_plane", "who_leaks", "attacks", "roc", "scores")
@@ -115,8 +116,14 @@ def test_timings_apart_and_summed(graph, graph_html):
 def test_release_page_says_what_it_must(release, release_html):
     text, rows = words(release_html), Reader(release_html).rows
     attacks = release.summary["attacks"]
-    assert "The release reveals records it was made from" in text
-    for phrase in ("shuffled 999 times", "not a bound on the generator", "no cell values", *release.warnings):
+    assert "evidence of memorisation, if both are from one population" in text
+    for phrase in (
+        "random draws from one population",
+        "shuffled 999 times",
+        "not a bound on the generator",
+        "no cell values",
+        *release.warnings,
+    ):
         assert phrase in text, phrase
     for name, attack in attacks.items():
         low, high = attack["auc_ci"]
@@ -161,6 +168,49 @@ def test_quiet_verdicts(make, environment):
     page = words(render(make["release"](leak=0.0), BLANK, environment))
     assert "No evidence of memorisation by the attacks run." in page
     assert re.search(r"an AUC of about 0\.5\d would have been significant", page)
+
+
+def test_too_few_records_are_not_a_quiet_verdict(make, environment):
+    few = make["release"](members=2, others=2)
+    assert all(math.isnan(attack["critical_auc"]) for attack in few.summary["attacks"].values())
+    page = render(few, BLANK, environment)
+    assert "too few records: no AUC could be significant at 5 %" in words(page)
+    assert "No evidence of memorisation" not in words(page)
+    assert release_page(few, dict.fromkeys(NAMES, BLANK[0]), ()).tone == "unknown"
+    flat = {**few.evidence, "scores": np.zeros((3, 4))}
+    assert "gives all records the same score" in words(render(replace(few, evidence=flat), BLANK, environment))
+
+
+def test_a_test_and_an_interval_that_disagree_are_explained(release, environment):
+    def page(interval):
+        attack = {**release.summary["attacks"]["gen_lra"], "p_value": 0.03, "auc_ci": interval}
+        return words(
+            render(replace(release, summary={**release.summary, "attacks": {"a": attack}}), BLANK, environment)
+        )
+
+    assert "That an interval covers 0.5 is no contradiction" in page([0.49, 0.7])
+    assert "That an interval covers 0.5" not in page([0.51, 0.7])
+    assert "1 of 1 attack tells members from non-members" in page([0.51, 0.7])
+
+
+def test_the_level_is_said_everywhere(release, environment):
+    permutation = {**release.summary["permutation"], "level": 0.9}
+    result = replace(release, summary={**release.summary, "permutation": permutation})
+    text = words(render(result, draw(result), environment))
+    assert "95 %" not in text
+    assert text.count("90 %") >= 4
+
+
+@pytest.mark.parametrize("case", [{"members": 1, "others": 3}, {"members": 3, "others": 1, "attacks": ("dcr",)}])
+def test_one_is_singular(case, make, environment):
+    result = make["release"](**case)
+    result.summary["records"].update(reference=1)
+    result = replace(result, warnings=())
+    text = words(render(result, draw(result), environment))
+    text += " ".join(value + label for label, value in headline_numbers(result))
+    assert not re.search(r"(?<![\d.,])1 (attacks|members|non-members|reference records)", text)
+    assert "with 1 reference record " in text
+    assert "above all 1" not in text
 
 
 def test_every_string_is_escaped(graph, release, environment):

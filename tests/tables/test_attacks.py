@@ -128,7 +128,7 @@ def words(x, s, r, key):
 @pytest.mark.parametrize(
     ("attacks", "message"),
     [
-        (["gan_lra"], "attacks must be among gen_lra, dcr, domias, got gan_lra"),
+        (["gan_lra"], "attacks must be among gen_lra, dcr, domias, .*, got gan_lra"),
         ([], "attacks must name at least one"),
         (["dcr", "dcr"], "attacks must be named once each"),
         ([3], "attacks must be among"),

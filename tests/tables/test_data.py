@@ -1,9 +1,8 @@
-"""Reading, kinds of columns, reconciliation and counts of the tables of a release."""
+"""Kinds of columns, reconciliation, identifiers and counts of the tables of a release."""
 
 from __future__ import annotations
 
 import datetime
-import gzip
 from pathlib import Path
 
 import numpy as np
@@ -14,102 +13,15 @@ from hypothesis import strategies as st
 
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.columns import column_kind, convert, round_numbers
-from jaxaudit.tables.data import load_release, read_table, reconcile
+from jaxaudit.tables.data import load_release, reconcile
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="the shared data folder is absent")
-NAME = "release.members"
 
 
 def frame(rows: int = 6, seed: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     return pd.DataFrame({"x": rng.normal(size=rows), "k": rng.integers(0, 9, rows), "s": rng.choice(["a", "b"], rows)})
-
-
-# ---------------------------------------------------------------------------------------------------- reading
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".CSV"])
-def test_every_format_gives_the_same_table(tmp_path: Path, suffix: str) -> None:
-    table, path = frame(), tmp_path / f"t{suffix}"
-    if suffix == ".parquet":
-        table.to_parquet(path)
-    else:
-        table.to_csv(path, index=False, sep="\t" if "tsv" in suffix else ",")
-    read = read_table(path, NAME)
-    assert list(read.columns) == ["x", "k", "s"]
-    np.testing.assert_allclose(read["x"], table["x"], rtol=1e-15)  # every digit survives
-    assert read["s"].tolist() == table["s"].tolist()
-
-
-def test_empty_cells_are_missing_and_words_are_levels(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("s,x\nNone,1\nNA,\n,3\nnull,4\n")
-    read = read_table(str(path), NAME)
-    assert read["s"].isna().tolist() == [False, False, True, False]
-    assert read["s"].tolist()[:2] == ["None", "NA"]
-    assert read["x"].isna().tolist() == [False, True, False, False]
-
-
-def test_byte_order_mark_and_blanks_around_names(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(b"\xef\xbb\xbfx, y\n1,2\n")
-    assert list(read_table(path, NAME).columns) == ["x", "y"]
-
-
-BAD_FILES = {
-    "empty.csv": (b"", "must be a table with a header, got the empty file"),
-    "blank.csv": (b"\n\n", "must be a table with a header, got the empty file"),
-    "header.csv": (b"x,y\n", "must have at least one row, got a header only"),
-    "twice.csv": (b"x,y,x\n1,2,3\n", "must have distinct column names, got 'x' more than once"),
-    "image.csv": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe\x00", "must be a readable .csv table"),
-    "long.csv": (b"x,y\n1,2,3\n4,5,6\n", "must be a readable .csv table"),
-    "ragged.csv": (b"x,y\n1,2\n4,5,6\n", "must be a readable .csv table"),
-    "plain.csv.gz": (b"x,y\n1,2\n", "must be a readable .csv.gz table"),
-    "cut.csv.gz": (gzip.compress(b"x,y\n" + b"1,2\n" * 99)[:30], "must be a readable .csv.gz table"),
-    "text.parquet": (b"x,y\n1,2\n", "must be a readable .parquet table"),
-    "table.xlsx": (b"PK", "must be a .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .pq file"),
-    "semicolon.csv": (b"x;y\n1;2\n", "must be separated by ','"),
-}
-
-
-@pytest.mark.parametrize("file", BAD_FILES)
-def test_bad_files_are_one_line(tmp_path: Path, file: str) -> None:
-    content, message = BAD_FILES[file]
-    (tmp_path / file).write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read_table(tmp_path / file, NAME)
-    assert str(caught.value).startswith(f"{NAME} {message}")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("path", ["", "/nowhere/t.csv", "."])
-def test_missing_files(path: str) -> None:
-    with pytest.raises(InputError, match=r"release.members must be an existing file, got"):
-        read_table(path, NAME)
-
-
-def test_bad_objects() -> None:
-    with pytest.raises(InputError, match="must be a file, a DataFrame or a 2-D array, got list"):
-        read_table([[1]], NAME)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"must have two dimensions, got shape \(3,\)"):
-        read_table(np.zeros(3), NAME)
-    with pytest.raises(InputError, match="at least one row"):
-        read_table(frame().iloc[:0], NAME)
-    with pytest.raises(InputError, match="at least one column"):
-        read_table(pd.DataFrame(index=[0, 1]), NAME)
-    with pytest.raises(InputError, match="'1' more than once"):
-        read_table(pd.DataFrame([[1, 2]], columns=[1, "1"]), NAME)
-
-
-def test_arrays_and_frames_are_not_changed() -> None:
-    array = np.arange(6.0).reshape(3, 2)
-    array.flags.writeable = False
-    assert list(read_table(array, NAME).columns) == ["x0", "x1"]
-    table = frame().set_index(pd.Index(list("fedcba")))
-    before = table.copy()
-    read_table(table, NAME)
-    pd.testing.assert_frame_equal(table, before)
 
 
 # ------------------------------------------------------------------------------------------- kinds and cells
@@ -230,7 +142,7 @@ def test_members_never_decide_a_kind() -> None:
     tables, notes = reconcile({"members": words, "synthetic": numbers, "reference": numbers})
     assert tables["members"]["x"].isna().tolist() == [False, False, True]
     assert notes == (
-        "1 cell of column 'x' in members count as missing: '?' is no number, unlike in reference and synthetic.",
+        "In column 'x' of members 1 cell counts as missing: '?' is no number, unlike in reference and synthetic.",
     )
     tables, notes = reconcile({"members": numbers, "synthetic": words, "reference": numbers})
     assert tables["members"]["x"].tolist() == ["1", "2", "3"]
@@ -295,7 +207,8 @@ def test_counts_against_a_naive_loop() -> None:
             inner, outer = name.split("_in_")
             expected = sum(row in keys[outer] for row in keys[inner])
         assert count == expected, name
-    assert len(release.warnings) == sum(count > 0 for count in release.counts.values())
+    counted = sum(count > 0 for name, count in release.counts.items() if name != "constant_columns")
+    assert len(release.warnings) == counted  # the encoder names the constant columns, once
     assert all(warning.endswith(".") and "\n" not in warning for warning in release.warnings)
 
 
@@ -324,6 +237,116 @@ def test_split_without_a_reference() -> None:
     assert not first.reference.equals(other.reference)
     with pytest.raises(InputError, match=r"release.non_members must have at least 2 rows where no reference is given"):
         load_release(members, people[:1], synthetic)
+
+
+def test_rows_are_those_of_the_tables_as_given() -> None:
+    people = pd.DataFrame({"x": np.sqrt(np.arange(30.0))})
+    release = load_release(people + 100, people, people + 200, seed=3)
+    np.testing.assert_array_equal(release.rows["members"], np.arange(30))
+    np.testing.assert_allclose(people["x"].to_numpy()[release.rows["non_members"]], release.non_members["x"])
+
+
+def numbered(rows: int, seed: int, start: int, name: str = "no") -> pd.DataFrame:
+    table = frame(rows, seed).assign(**{name: np.arange(start, start + rows)})
+    return table.sample(frac=1, random_state=seed)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("released", [lambda no: no + 10_000, lambda no: no % 7, lambda no: no / 9])
+def test_row_numbers_are_left_out_and_hide_no_copies(split: bool, released) -> None:
+    members, others, reference = (numbered(40, seed, 40 * seed) for seed in range(3))
+    copies = members.assign(no=released(members["no"]))
+    release = load_release(members, others, copies, None if split else reference)
+    assert list(release.members.columns) == ["x", "k", "s"]
+    assert (release.counts["members_in_synthetic"], release.counts["non_members_in_synthetic"]) == (40, 0)
+    assert "Columns of whole numbers that never repeat and number the rows (identifiers) are left out: 'no'." in (
+        release.warnings
+    )
+
+
+def test_names_of_rows_hide_no_copies() -> None:
+    members, others, reference = (
+        frame(40, seed).assign(who=[f"{seed}-{row}" for row in range(40)], source="real") for seed in range(3)
+    )
+    release = load_release(members, others, members.assign(who=others["who"]), reference)
+    assert release.counts["members_in_synthetic"] == 40
+    assert "'who'" in " ".join(release.warnings)
+    published = {"source": "release"}  # constant in reference and synthetic: no attack sees it, no count either
+    release = load_release(members, others, members.assign(**published), reference.assign(**published))
+    assert release.counts["members_in_synthetic"] == 40
+
+
+NAMES = (
+    "id",
+    "ID",
+    "person_id",
+    "Patient ID",
+    "PassengerId",
+    "a.id",
+    "index",
+    "uuid",
+    "rowid",
+    "row_number",
+    "unnamed_0",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sparse_identifiers_go_by_their_name(name: str) -> None:
+    rng = np.random.default_rng(0)
+    sparse = pd.DataFrame({name: rng.choice(10**6, 30, replace=False), "x": rng.normal(size=30)})
+    other = sparse.assign(**{name: rng.choice(5, 30)})
+    for reference, synthetic in ((sparse, other), (other, sparse)):
+        assert list(load_release(sparse, sparse, synthetic, reference).members.columns) == ["x"]
+    assert name in load_release(sparse, sparse, other, other).members.columns  # repeats: a code
+    assert name in load_release(*[sparse[:20]] * 4).members.columns  # too few rows to tell
+    halves = sparse.assign(**{name: sparse[name] + 0.5})
+    assert name in load_release(*[halves] * 4).members.columns
+    renamed = sparse.rename(columns={name: "paid"})
+    assert "paid" in load_release(*[renamed] * 4).members.columns
+
+
+def test_nothing_but_identifiers() -> None:
+    table = pd.DataFrame({"id": np.arange(30)})
+    with pytest.raises(InputError, match=r"release.reference must have a column that can be encoded"):
+        load_release(table, table, table, table)
+
+
+def test_columns_are_dropped_on_demand() -> None:
+    table = frame(30)
+    for drop in (["k"], "k", ("k", "k"), iter(["k"])):
+        release = load_release(table, table, table, table[["x", "s"]], drop=drop)
+        assert list(release.members.columns) == ["x", "s"]
+        assert "another table lacks" not in " ".join(release.warnings)
+    bad = table.assign(k=np.inf)  # left out before anything is checked
+    assert load_release(bad, bad, bad, bad, drop=["k"]).dropped == ("k",)
+    for drop, message in (
+        (["x", "y"], "release.drop must name columns of the tables, got 'y'"),
+        (["x", "k", "s"], "release.drop must leave release.members a column"),
+        (None, "release.drop must be a list of column names, got NoneType"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_release(table, table, table, table, drop=drop)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["members", "non_members"])
+@pytest.mark.parametrize("cells", [{"x": np.nan}, {"x": "?"}, {"d": None}])
+def test_a_class_without_values_is_refused(name: str, cells: dict) -> None:
+    whole = frame(40).assign(d=pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(40), unit="D"))
+    gaps = whole.astype(object)
+    gaps.loc[:20, list(cells)] = next(iter(cells.values()))
+    tables = {"members": whole, "non_members": whole, "synthetic": whole, "reference": whole, name: gaps}
+    kind = "dates" if "d" in cells else "numbers"
+    with pytest.raises(
+        InputError, match=rf"release.{name} must have readable {kind} in .*, got 21 of 40 cells missing"
+    ):
+        load_release(**tables)
+    gaps.loc[20, list(cells)] = whole.loc[20, list(cells)]  # half: a warning of the encoder
+    load_release(**tables)
+    some = whole.astype(object)
+    some.loc[:1, list(cells)] = None
+    gaps.loc[20, list(cells)] = None
+    load_release(**{**tables, "reference": some})  # 5 % missing in the reference: missing cells are normal
 
 
 @needs_data

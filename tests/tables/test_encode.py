@@ -143,14 +143,24 @@ def test_unseen_levels_are_zeros_and_counted() -> None:
     assert encoder.unseen(reference) == {}
     assert encoder.notes(reference, "members") == ()
     assert encoder.notes(targets, "members") == (
-        "Levels in members that neither reference nor synthetic have are encoded as zeros: 's' (3).",
+        "Levels in members that neither reference nor synthetic have are encoded as zeros: 's' (3 of 5, 60 %).",
     )
 
 
 def test_missing_target_without_an_indicator_gets_the_mean() -> None:
     reference, synthetic = pd.DataFrame({"x": [1.0, 3.0]}), pd.DataFrame({"x": [5.0]})
     encoder = fit_encoder(reference, synthetic)
-    assert encoder.transform(pd.DataFrame({"x": [np.nan, 2.0, "?"]}, dtype=object)).tolist() == [[0.0], [0.0], [0.0]]
+    targets = pd.DataFrame({"x": [np.nan, 2.0, "?"]}, dtype=object)
+    assert encoder.transform(targets).tolist() == [[0.0], [0.0], [0.0]]
+    assert encoder.notes(targets, "members") == (
+        "Missing cells in members take the mean of the column, in which neither reference nor synthetic lack any: "
+        "attacks may tell such records apart by that alone: 'x' (2 of 3, 67 %).",
+    )
+    assert encoder.notes(targets.iloc[1:2], "members") == ()
+    traced = fit_encoder(pd.DataFrame({"x": [1.0, 3.0, None]}), synthetic)  # an indicator: nothing is silent
+    assert traced.notes(targets, "members") == ()
+    days = pd.DataFrame({"d": pd.to_datetime(["2024-01-01", "2024-01-05"])})
+    assert "'d' (1 of 2, 50 %)" in fit_encoder(days, days).notes(pd.DataFrame({"d": ["2024-01-02", ""]}), "members")[0]
 
 
 def test_missing_in_either_table_gives_an_indicator() -> None:
@@ -182,13 +192,13 @@ def test_columns_left_out() -> None:
 def test_identifier_bounds(levels: int, kept: bool) -> None:
     # 60 cells: more than half distinct is an identifier, in either table.
     few, many = pd.DataFrame({"s": ["l0", "l1"] * 30}), pd.DataFrame({"s": [f"l{i % levels}" for i in range(60)]})
-    few["x"] = many["x"] = np.arange(60)
+    few["x"] = many["x"] = np.arange(60) % 7
     for pair in ((few, many), (many, few)):
         found = any(isinstance(column, LevelColumn) for column in fit_encoder(*pair).columns)
         assert found == kept
     small = pd.DataFrame({"s": [f"l{i}" for i in range(20)]})  # all distinct, but too few to tell
     assert fit_encoder(small, small).transform(small).shape == (20, 20)
-    wide = pd.DataFrame({"s": [f"l{i % 1001}" for i in range(2002)], "x": np.arange(2002)})
+    wide = pd.DataFrame({"s": [f"l{i % 1001}" for i in range(2002)], "x": np.arange(2002) % 7})
     assert fit_encoder(wide, wide).feature_names == ("x",)
 
 

@@ -203,7 +203,7 @@ def test_singular_references_use_the_spanned_directions(mode: str) -> None:
 
     result = gen_lra_scores(*(widen(t) for t in (x, s, r)), GenLRAConfig(5, mode, "whitened"))
     assert result.effective_dimension == 3
-    assert "spans 3 of 6 dimensions (1 constant columns)" in result.warnings[0]
+    assert "spans 3 of 6 dimensions (1 constant column)" in result.warnings[0]
     assert not result.out_of_span.any()
     assert np.allclose(result.scores, gen_lra(x, s, r, 5, mode, "whitened"), rtol=1e-9)
 
@@ -268,14 +268,16 @@ def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k": 0}, r"k must be in \[1, 20\], got 0"),
-        ({"k": 21}, r"k must be in \[1, 20\], got 21"),
+        ({"k": 0}, "gen_lra.k must be 1 or more, got 0"),
+        ({"k": 21}, r"gen_lra.k must be in \[1, 20\], got 21"),
         ({"k": 2.5}, "k must be an integer, got 2.5"),
         ({"k": True}, "k must be an integer, got True"),
         ({"bandwidth": "none"}, "bandwidth must be one of"),
         ({"neighbours": "near"}, "neighbours must be one of"),
         ({"rule": "best"}, "rule must be one of"),
-        ({"multiplier": 0.0}, "multiplier must be"),
+        ({"multiplier": 0.0}, r"gen_lra.multiplier must be in \[0.001, 1000\], got 0.0"),
+        ({"multiplier": 1e300}, "gen_lra.multiplier must be in"),
+        ({"targets": np.ones((2, 2)) * 1j}, "targets must have real numbers, got complex ones"),
         ({"precision": "half"}, "precision must be one of"),
         ({"synthetic": np.ones((3, 3))}, "synthetic must have 2 columns, got 3"),
         ({"reference": np.ones((3, 2))}, "reference must vary"),

@@ -9,7 +9,7 @@ So no density is ever refitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -54,7 +54,7 @@ class GenLRAConfig:
         neighbours: "encoded": Euclidean in the columns as given; "whitened": in the reference's whitened space,
             which makes scores invariant under invertible affine maps of the table.
         rule: "silverman" or "scott".
-        multiplier: scales the bandwidth, before and after adding the target alike.
+        multiplier: scales the bandwidth, before and after adding the target alike; in [0.001, 1000].
         precision: "float64"; "float32" is faster on accelerators (relative error about 1e-4).
     """
 
@@ -65,14 +65,13 @@ class GenLRAConfig:
     multiplier: float = 1.0
     precision: str = "float64"
 
-    def validate(self) -> None:
-        """Raise ``InputError`` for a value outside its range."""
-        check_int("k", self.k, 1)
-        check_choice("bandwidth", self.bandwidth, ("fixed", "refit", "synth_mia"))
-        check_choice("neighbours", self.neighbours, ("encoded", "whitened"))
-        check_choice("rule", self.rule, ("silverman", "scott"))
-        check_real("multiplier", self.multiplier, 0, open_low=True)
-        check_choice("precision", self.precision, ("float32", "float64"))
+    def __post_init__(self) -> None:
+        check_int("gen_lra.k", self.k, 1)
+        check_choice("gen_lra.bandwidth", self.bandwidth, ("fixed", "refit", "synth_mia"))
+        check_choice("gen_lra.neighbours", self.neighbours, ("encoded", "whitened"))
+        check_choice("gen_lra.rule", self.rule, ("silverman", "scott"))
+        check_real("gen_lra.multiplier", self.multiplier, 1e-3, 1e3)
+        check_choice("gen_lra.precision", self.precision, ("float32", "float64"))
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,8 @@ def gen_lra(
     """Gen-LRA score of every target: the sum of log density ratios over its k nearest synthetic rows.
 
     ``score(x) = sum_{s in S_k(x)} [log p_{R + x}(s) - log p_R(s)]`` with Gaussian kernel densities. All rows at
-    the k-th distance enter with equal fractional weight; scores depend neither on the row order of a table nor on
-    which other targets are scored.
+    the k-th distance enter with equal fractional weight; scores depend neither on the row order of a table nor,
+    beyond rounding, on which other targets are scored.
 
     Args:
         targets: (n, d) numbers.
@@ -110,7 +109,7 @@ def gen_lra(
         bandwidth: "fixed", "refit" or "synth_mia" (see ``GenLRAConfig``).
         neighbours: "encoded" or "whitened".
         rule: "silverman" or "scott".
-        multiplier: bandwidth multiplier, > 0.
+        multiplier: bandwidth multiplier, in [0.001, 1000].
         precision: "float64" or "float32".
 
     Returns:
@@ -157,7 +156,6 @@ def gen_lra_scores(
         (2, True)
     """
     config = config or GenLRAConfig()
-    replace(config, k=1).validate()
     x = as_rows("targets", targets)
     s_rows, s_counts = distinct_rows(as_rows("synthetic", synthetic, x.shape[1]))
     r_rows, r_counts = distinct_rows(as_rows("reference", reference, x.shape[1]))
@@ -177,7 +175,8 @@ def gen_lra_scores(
         terms, log_p = _refit_terms(pairs, u, v, density, n, h_next, config.precision)
         if config.bandwidth == "synth_mia":
             terms = np.logaddexp(log_p + terms, _FLOOR) - np.logaddexp(log_p, _FLOOR)
-    # bincount adds a target's pairs one by one in row order: no other target can change a bit of the sum
+    # bincount adds a target's pairs one by one in row order; other targets change its terms by rounding at most (their
+    # number sets the shapes that are compiled)
     scores = np.stack(
         [np.bincount(pairs.target, weights=tie_weights(pairs, s_counts, k) * terms, minlength=len(x)) for k in grid]
     )

@@ -45,10 +45,8 @@ class NeighbourPairs:
 
 
 def check_k(k: Any, rows: int) -> int:
-    """``k`` as an int in [1, rows], or ``InputError("k must be in [1, rows], got k")``."""
-    require(isinstance(k, int | np.integer) and not isinstance(k, bool), "k", "be an integer", k)
-    require(1 <= k <= rows, "k", f"be in [1, {rows}]", int(k))
-    return int(k)
+    """``k`` as an int in [1, rows], or ``InputError("gen_lra.k must be in [1, rows], got k")``."""
+    return check_int("gen_lra.k", k, 1, rows)
 
 
 def target_blocks(targets: int, row_bytes: float, budget: int = 64 << 20) -> tuple[range, int]:
