@@ -3,12 +3,12 @@
 from jaxaudit.graph.attacks import AttackConfig
 from jaxaudit.graph.audit import BMPConfig, EdgeConfig, audit_graph
 from jaxaudit.graph.data import Graph, csbm, digits_knn, graph_from_arrays, load_graph, load_npz
-from jaxaudit.graph.models import ModelConfig
+from jaxaudit.graph.models import Model, ModelConfig
 from jaxaudit.graph.sampling import SamplerConfig, draw_samples, estimate_priors
 from jaxaudit.graph.shadow import ShadowConfig, TrainConfig
 
 __all__ = [
-    "AttackConfig", "BMPConfig", "EdgeConfig", "Graph", "ModelConfig", "SamplerConfig", "ShadowConfig", "TrainConfig",
-    "audit_graph", "csbm", "digits_knn", "draw_samples", "estimate_priors", "graph_from_arrays", "load_graph",
-    "load_npz",
+    "AttackConfig", "BMPConfig", "EdgeConfig", "Graph", "Model", "ModelConfig", "SamplerConfig", "ShadowConfig",
+    "TrainConfig", "audit_graph", "csbm", "digits_knn", "draw_samples", "estimate_priors", "graph_from_arrays",
+    "load_graph", "load_npz",
 ]  # fmt: skip

@@ -13,11 +13,11 @@ from jaxaudit import bmp as privacy
 from jaxaudit.graph.attacks import AttackConfig, Counts, count_errors, node_statistic
 from jaxaudit.graph.auc import AttackAUC, attack_auc
 from jaxaudit.graph.data import SOURCES, Graph, load_graph, load_npz
-from jaxaudit.graph.models import ModelConfig
+from jaxaudit.graph.models import Builder, ModelConfig
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples, draw_samples, estimate_priors
 from jaxaudit.graph.shadow import INFERENCE, ShadowConfig, TrainConfig, train_and_query
 from jaxaudit.graph.summary import accuracies, find_warnings, summarise
-from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real, require
+from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult
 from jaxaudit.runtime.store import Store, digest
@@ -68,7 +68,7 @@ def audit_graph(
     *,
     sampler: SamplerConfig = SamplerConfig(),
     train: TrainConfig = TrainConfig(),
-    model: ModelConfig | str = ModelConfig(),
+    model: ModelConfig | str | Builder = ModelConfig(),
     shadow: ShadowConfig = ShadowConfig(),
     edges: EdgeConfig = EdgeConfig(),
     attack: AttackConfig = AttackConfig(),
@@ -85,7 +85,8 @@ def audit_graph(
             an npz file.
         sampler: how training nodes are drawn.
         train: how a model is trained.
-        model: architecture, as a configuration or by name.
+        model: architecture, as a configuration or by name; or a builder of your own, called with (features, hidden,
+            classes), that returns a ``Model`` (whose shadow models are not stored).
         shadow: how many models, and how they are computed.
         edges: what training and inference may see.
         attack: statistic and decision rule.
@@ -130,8 +131,9 @@ def audit_graph(
         posteriors = _posteriors(counts, prior, posterior, bmp, seed)
     table = _table(graph, priors, counts, auc, posteriors)
     accuracy = accuracies(ensemble.logits, graph.labels, samples.nodes)
+    named = asdict(model) if isinstance(model, ModelConfig) else {"name": getattr(model, "__qualname__", repr(model))}
     config = {
-        "audit": "graph", "sampler": asdict(sampler), "train": asdict(train), "model": asdict(model),
+        "audit": "graph", "sampler": sampler.settings(), "train": asdict(train), "model": named,
         "shadow": asdict(shadow), "edges": asdict(edges), "attack": asdict(attack), "posterior": posterior,
         "bmp": asdict(bmp), "seed": seed,
     }  # fmt: skip
@@ -164,8 +166,7 @@ def _check(graph: Graph, sampler: SamplerConfig, edges: EdgeConfig, posterior: s
     check_int("seed", seed, 0, 2**32 - 1)
     check_choice("posterior", posterior, POSTERIORS)
     sampler.quota(graph.num_nodes)
-    fits = not (sampler.name == "uniform" and edges.train == "traversed")
-    require(fits, "edges.train", "be induced with sampler=uniform, which traverses no edges", edges.train)
+    sampler.check_edges(edges.train)
 
 
 def _draw(
@@ -178,7 +179,7 @@ def _draw(
     progress: Progress,
 ) -> tuple[Samples, Priors]:
     """The shadows' training sets and the sampler's priors, from the store where they are there."""
-    identity = {"data": graph.digest(), "sampler": asdict(sampler), "seed": seed}
+    identity = {"data": graph.digest(), "sampler": sampler.settings(), "seed": seed}
 
     def draw() -> dict[str, Any]:
         return vars(draw_samples(graph, sampler, seed, shadow.count, edges.train))
@@ -186,7 +187,7 @@ def _draw(
     with progress.stage("samples", shadow.count):
         drawn: dict[str, Any] = store.cached("samples", digest(identity, edges.train, shadow.count), draw)
         samples = Samples(**{**drawn, "quota": int(drawn["quota"])})
-    with progress.stage("priors", 1 if sampler.name == "uniform" else shadow.prior_draws) as bar:
+    with progress.stage("priors", 1 if sampler.exact_prior(graph.num_nodes) is not None else shadow.prior_draws) as bar:
 
         def estimate() -> dict[str, Any]:
             return vars(estimate_priors(graph, sampler, seed, shadow.prior_draws, advance=bar.advance))

@@ -1,6 +1,8 @@
 """Graph models behind one protocol: ``prepare`` edge weights once, ``init`` parameters, ``apply`` them.
 
-``apply`` sees one model; the caller vmaps or maps. ``MODELS`` is the registry that ``model=`` names.
+``apply`` sees one model; the caller vmaps or maps. ``MODELS`` is the registry that ``model=`` names; a user's own
+builder of the same signature serves as well. All models have two layers and no dropout, are initialised as their
+PyTorch Geometric namesakes, and send values along edges through ``neighbour_sum`` only.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from scipy import sparse
 
-from jaxaudit.graph.data import Graph
-from jaxaudit.graph.propagate import Pattern, adjacency, csr_pattern, gcn_weights, neighbour_sum
-from jaxaudit.runtime.checks import check_choice
+from jaxaudit.graph.propagate import gcn_weights, mean_weights, neighbour_softmax, neighbour_sum
+from jaxaudit.graph.structure import SparseFeatures, Structure, entry_mask, graph_arrays, multiply, one_node
+from jaxaudit.runtime.checks import check_choice, require
 
 __all__ = [
     "MODELS",
+    "Builder",
     "Model",
     "ModelConfig",
     "SparseFeatures",
@@ -29,6 +31,9 @@ __all__ = [
     "graph_arrays",
     "multiply",
 ]
+
+Features = jax.Array | SparseFeatures
+GAT_HEADS = 8
 
 
 @dataclass(frozen=True)
@@ -41,54 +46,31 @@ class ModelConfig:
         check_choice("model", self.name, MODELS)
 
 
-class SparseFeatures(NamedTuple):
-    """An (n, f) feature matrix kept as CSR."""
-
-    pattern: Pattern
-    values: jax.Array  # (nnz,) float32
-
-
-class Structure(NamedTuple):
-    """The adjacency pattern of a graph and the undirected edge behind each of its entries."""
-
-    pattern: Pattern
-    edge: jax.Array  # (2E + n,) int32, E for self-loops
-
-
 class Model(NamedTuple):
     """A graph model as pure functions.
 
-    ``prepare(structure, mask) -> weights`` is done once per model and edge set; mask is (2E + n,) float32.
-    ``init(key) -> params``.
+    ``prepare(structure, mask) -> weights`` is done once per model and edge set; mask is (2E + n,) float32, 1 on
+    self-loops; weights are any pytree.
+    ``init(key) -> params``, a nested dict of arrays.
     ``apply(params, features, structure, weights) -> logits`` (n, classes) float32.
     """
 
-    prepare: Callable[[Structure, jax.Array], jax.Array]
+    prepare: Callable[[Structure, jax.Array], Any]
     init: Callable[[jax.Array], Any]
-    apply: Callable[[Any, jax.Array | SparseFeatures, Structure, jax.Array], jax.Array]
+    apply: Callable[[Any, Features, Structure, Any], jax.Array]
 
 
-def graph_arrays(graph: Graph) -> tuple[jax.Array | SparseFeatures, Structure]:
-    """Features and structure of a graph as device arrays; sparse features stay sparse."""
-    x = graph.features
-    features: jax.Array | SparseFeatures
-    if sparse.issparse(x):
-        features = SparseFeatures(csr_pattern(x.indices, x.indptr, x.shape[1]), jnp.asarray(x.data))
-    else:
-        features = jnp.asarray(x)
-    return features, Structure(*adjacency(graph.edges, graph.num_nodes))
+Builder = Callable[[int, int, int], Model]
+"""Makes a model of (features, hidden, classes)."""
 
 
-def entry_mask(structure: Structure, edges: jax.Array) -> jax.Array:
-    """Per-entry float32 mask of an undirected (E,) edge mask or edge weights; self-loops get 1."""
-    return jnp.append(edges.astype(jnp.float32), jnp.float32(1))[structure.edge]
+def _fan_in(inputs: int) -> Callable[..., jax.Array]:
+    """U(±1/√inputs): kernel and bias of torch.nn.Linear."""
 
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -1, 1) / jnp.sqrt(jnp.asarray(inputs, dtype))
 
-def multiply(features: jax.Array | SparseFeatures, kernel: jax.Array) -> jax.Array:
-    """X·W for dense or sparse X; (n, f) x (f, h) -> (n, h)."""
-    if isinstance(features, SparseFeatures):
-        return neighbour_sum(features.pattern, features.values, kernel)
-    return jnp.matmul(features, kernel, precision=jax.lax.Precision.HIGHEST)
+    return init
 
 
 class _GraphConvolution(nn.Module):
@@ -98,10 +80,81 @@ class _GraphConvolution(nn.Module):
     outputs: int
 
     @nn.compact
-    def __call__(self, features: jax.Array | SparseFeatures, structure: Structure, weights: jax.Array) -> jax.Array:
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
         kernel = self.param("kernel", nn.initializers.glorot_uniform(), (self.inputs, self.outputs))
         bias = self.param("bias", nn.initializers.zeros_init(), (self.outputs,))
         return neighbour_sum(structure.pattern, weights, multiply(features, kernel)) + bias
+
+
+class _SageConvolution(nn.Module):
+    """X·W_self + mean over neighbours(X)·W_neighbour + b; one product with both kernels side by side."""
+
+    inputs: int
+    outputs: int
+
+    @nn.compact
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
+        shape, init = (self.inputs, self.outputs), _fan_in(self.inputs)
+        own, neighbour = self.param("kernel_self", init, shape), self.param("kernel_neighbour", init, shape)
+        bias = self.param("bias", init, (self.outputs,))
+        mine, sent = jnp.split(multiply(features, jnp.concatenate([own, neighbour], axis=1)), 2, axis=1)
+        return mine + neighbour_sum(structure.pattern, weights, sent) + bias
+
+
+class _GinConvolution(nn.Module):
+    """MLP((1 + 0)·x + sum over neighbours), MLP = linear, ReLU, linear; the first product is done before the sum."""
+
+    inputs: int
+    hidden: int
+    outputs: int
+
+    @nn.compact
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
+        kernel = self.param("kernel", _fan_in(self.inputs), (self.inputs, self.hidden))
+        bias = self.param("bias", _fan_in(self.inputs), (self.hidden,))
+        second = self.param("kernel_out", _fan_in(self.hidden), (self.hidden, self.outputs))
+        second_bias = self.param("bias_out", _fan_in(self.hidden), (self.outputs,))
+        hidden = nn.relu(neighbour_sum(structure.pattern, weights, multiply(features, kernel)) + bias)
+        return multiply(hidden, second) + second_bias
+
+
+class _AttentionConvolution(nn.Module):
+    """Σ_j softmax_j(LeakyReLU(a_from·W x_j + a_to·W x_i)) W x_j per head, heads side by side, + b.
+
+    j runs over the visible neighbours and i itself; slope .2; Glorot-uniform W and a, zero b.
+    """
+
+    inputs: int
+    outputs: int  # of one head
+    heads: int
+
+    @nn.compact
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
+        glorot = nn.initializers.glorot_uniform()
+        kernel = self.param("kernel", glorot, (self.inputs, self.heads * self.outputs))
+        sends = self.param("attention_from", glorot, (self.heads, self.outputs))
+        receives = self.param("attention_to", glorot, (self.heads, self.outputs))
+        bias = self.param("bias", nn.initializers.zeros_init(), (self.heads * self.outputs,))
+        # Heads come first: with nodes first, the backward pass takes twice as long on CPUs.
+        values = multiply(features, kernel).reshape(-1, self.heads, self.outputs).transpose(1, 0, 2)  # (H, n, F)
+        exact = jax.lax.Precision.HIGHEST
+        sent, received = (jnp.einsum("hnf,hf->nh", values, a, precision=exact) for a in (sends, receives))
+        scores = nn.leaky_relu(sent[structure.pattern.columns] + received[structure.pattern.rows], 0.2)
+        attention = neighbour_softmax(structure.pattern, weights, scores)
+        out = jax.vmap(neighbour_sum, in_axes=(None, 1, 0))(structure.pattern, attention, values)
+        return out.transpose(1, 0, 2).reshape(-1, self.heads * self.outputs) + bias
+
+
+class _Linear(nn.Module):
+    """X·W + b, initialised like a graph convolution."""
+
+    inputs: int
+    outputs: int
+
+    @nn.compact
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
+        kernel = self.param("kernel", nn.initializers.glorot_uniform(), (self.inputs, self.outputs))
+        return multiply(features, kernel) + self.param("bias", nn.initializers.zeros_init(), (self.outputs,))
 
 
 class _GCN(nn.Module):
@@ -112,37 +165,87 @@ class _GCN(nn.Module):
     classes: int
 
     @nn.compact
-    def __call__(self, features: jax.Array | SparseFeatures, structure: Structure, weights: jax.Array) -> jax.Array:
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
         hidden = nn.relu(_GraphConvolution(self.features, self.hidden)(features, structure, weights))
         return _GraphConvolution(self.hidden, self.classes)(hidden, structure, weights)
+
+
+class _TwoLayers(nn.Module):
+    """Two layers with a ReLU between."""
+
+    first: nn.Module
+    second: nn.Module
+
+    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
+        return self.second(nn.relu(self.first(features, structure, weights)), structure, weights)
+
+
+def _flax_model(module: nn.Module, features: int, prepare: Callable[[Structure, jax.Array], jax.Array]) -> Model:
+    def init(key: jax.Array) -> Any:
+        # Shapes come from the fields, so a one-node graph without edges is enough to initialise.
+        return module.init(key, jnp.zeros((1, features)), one_node(), jnp.ones(1))
+
+    return Model(prepare, init, module.apply)
 
 
 def _gcn(features: int, hidden: int, classes: int) -> Model:
     """Graph convolutional network: Kipf & Welling 2017 (arXiv:1609.02907), normalised as PyG's GCNConv."""
     module = _GCN(features, hidden, classes)
-
-    def init(key: jax.Array) -> Any:
-        # Shapes come from the fields, so a one-node graph without edges is enough to initialise.
-        pattern = Pattern(*(jnp.array(part, jnp.int32) for part in ([0], [0], [0, 1], [0], [0], [0, 1], [0])))
-        structure = Structure(pattern, jnp.zeros(1, jnp.int32))
-        return module.init(key, jnp.zeros((1, features)), structure, jnp.ones(1))
-
-    return Model(lambda structure, mask: gcn_weights(structure.pattern, mask), init, module.apply)
+    return _flax_model(module, features, lambda structure, mask: gcn_weights(structure.pattern, mask))
 
 
-MODELS: dict[str, Callable[[int, int, int], Model]] = {"gcn": _gcn}
+def _sage(features: int, hidden: int, classes: int) -> Model:
+    """GraphSAGE, mean aggregator: Hamilton et al. 2017 (arXiv:1706.02216), without sampling, as PyG's SAGEConv."""
+    module = _TwoLayers(_SageConvolution(features, hidden), _SageConvolution(hidden, classes))
+    return _flax_model(module, features, lambda structure, mask: mean_weights(structure.pattern, mask))
+
+
+def _gin(features: int, hidden: int, classes: int) -> Model:
+    """Graph isomorphism network: Xu et al. 2019 (arXiv:1810.00826); ε fixed at 0 (GIN-0), as PyG's GINConv default."""
+    module = _TwoLayers(_GinConvolution(features, hidden, hidden), _GinConvolution(hidden, hidden, classes))
+    return _flax_model(module, features, lambda structure, mask: mask)
+
+
+def _gat(features: int, hidden: int, classes: int) -> Model:
+    """Graph attention network: Veličković et al. 2018 (arXiv:1710.10903), 8 heads of ``hidden``, then 1 head.
+
+    ReLU between the layers and no dropout, as in Khosla, arXiv:2601.17130.
+    """
+    first = _AttentionConvolution(features, hidden, GAT_HEADS)
+    module = _TwoLayers(first, _AttentionConvolution(GAT_HEADS * hidden, classes, 1))
+    return _flax_model(module, features, lambda structure, mask: mask)
+
+
+def _mlp(features: int, hidden: int, classes: int) -> Model:
+    """The baseline without edges: the GCN with the identity in place of Â."""
+    module = _TwoLayers(_Linear(features, hidden), _Linear(hidden, classes))
+    return _flax_model(module, features, lambda structure, mask: mask)
+
+
+MODELS: dict[str, Builder] = {"gcn": _gcn, "sage": _sage, "gin": _gin, "gat": _gat, "mlp": _mlp}
 """Name -> builder of (features, hidden, classes)."""
 
 
-def build_model(name: str, features: int, hidden: int, classes: int) -> Model:
-    """The registered model of that name.
+def build_model(model: str | Builder, features: int, hidden: int, classes: int) -> Model:
+    """The registered model of that name, or what the user's own builder makes.
 
     Raises:
-        InputError: unknown name.
+        InputError: unknown name; or a model whose parameters are not a nested dict of arrays.
 
     Example:
         >>> model = build_model("gcn", features=3, hidden=4, classes=2)
         >>> sorted(model.init(jax.random.key(0))["params"])
         ['_GraphConvolution_0', '_GraphConvolution_1']
     """
-    return MODELS[check_choice("model", name, MODELS)](features, hidden, classes)
+    if not callable(model):
+        return MODELS[check_choice("model", model, MODELS)](features, hidden, classes)
+    built = model(features, hidden, classes)
+    require(isinstance(built, Model), "model", "build a jaxaudit.graph.Model", type(built).__name__)
+    params = jax.eval_shape(built.init, jax.random.key(0))
+    fits = isinstance(params, dict) and "loss" not in params
+    require(fits, "model", "have a nested dict of arrays as parameters, without the key 'loss'", type(params).__name__)
+    logits = jax.eval_shape(
+        lambda p: built.apply(p, jnp.zeros((1, features)), one_node(), built.prepare(one_node(), jnp.ones(1))), params
+    )
+    require(logits.shape == (1, classes), "model", f"give logits of the shape (nodes, {classes})", logits.shape)
+    return built

@@ -20,7 +20,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
 from jaxaudit.graph.data import Graph
-from jaxaudit.graph.models import ModelConfig, build_model, entry_mask, graph_arrays
+from jaxaudit.graph.models import GAT_HEADS, Builder, ModelConfig, build_model, entry_mask, graph_arrays
 from jaxaudit.graph.sampling import SamplerConfig, Samples
 from jaxaudit.runtime.checks import check_choice, check_int, check_real
 from jaxaudit.runtime.chunks import pad_rows, rows_per_chunk
@@ -124,17 +124,17 @@ def inference_mask(nodes: Any, edges: Any, train_edges: Any, setting: str, trave
 
 @lru_cache(maxsize=16)
 def _compiled(
-    model_name: str, features: int, classes: int, train: TrainConfig, mesh: Mesh, chunk: int
+    builder: str | Builder, features: int, classes: int, train: TrainConfig, mesh: Mesh, chunk: int
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The jitted training and inference of a group of models; data are arguments, never closures."""
-    model = build_model(model_name, features, train.hidden, classes)
+    model = build_model(builder, features, train.hidden, classes)
     optimiser = optax.chain(optax.add_decayed_weights(train.weight_decay), optax.adam(train.learning_rate))
 
     def fit(item: Any, shared: Any) -> tuple[Any, jax.Array]:
         key, nodes, edges = item
         x, structure, labels = shared
         weights = model.prepare(structure, entry_mask(structure, edges))
-        share = nodes.astype(jnp.float32) / nodes.sum()
+        share = nodes.astype(jnp.float32) / jnp.maximum(nodes.sum(), 1)  # an empty Bernoulli draw teaches nothing
 
         def loss(params: Any) -> jax.Array:
             logits = model.apply(params, x, structure, weights)
@@ -172,7 +172,7 @@ def train_and_query(
     samples: Samples,
     *,
     sampler: SamplerConfig,
-    model: ModelConfig = _GCN,
+    model: ModelConfig | Builder = _GCN,
     train: TrainConfig = _PUBLISHED,
     chunk: int = 0,
     train_edges: str = "induced",
@@ -188,7 +188,8 @@ def train_and_query(
         graph: n nodes, E edges.
         samples: K draws of ``sampler`` with ``train_edges`` and ``seed``.
         sampler: how ``samples`` came about, as ``train_edges`` and ``seed``; part of the stored models' identity.
-        model: architecture.
+        model: architecture, registered or the user's own builder. Models of the latter are not stored: code has no
+            identity that would tell when they are out of date.
         train: optimisation.
         chunk: models vmapped at a time on each device; 0 chooses.
         train_edges: ``induced`` or ``traversed``.
@@ -199,18 +200,19 @@ def train_and_query(
         stage: opens a progress stage from a name and a number of models.
 
     Raises:
-        InputError: unknown model, edge setting, or a bad chunk.
+        InputError: unknown model, edge setting, a bad chunk, or a builder that does not make a ``Model``.
     """
     check_choice("edges.inference", inference, INFERENCE)
     count, traversed = samples.nodes.shape[0], train_edges == "traversed"
     check_int("shadow.chunk", chunk, 0, count)
-    store = store or Store(None)
-    chunk = chunk or _auto_chunk(graph, train.hidden)
+    builder, named = (model.name, asdict(model)) if isinstance(model, ModelConfig) else (model, None)
+    store = store if store and named else Store(None)
+    chunk = chunk or _auto_chunk(graph, train.hidden * (GAT_HEADS if builder == "gat" else 1))
     mesh = mesh or ensemble_mesh(min(len(jax.devices()), -(-count // chunk)))  # no device for padding alone
-    fit, query = _compiled(model.name, graph.num_features, graph.num_classes, train, mesh, chunk)
+    fit, query = _compiled(builder, graph.num_features, graph.num_classes, train, mesh, chunk)
     shared = (*graph_arrays(graph), jnp.asarray(graph.labels))
     identity = {
-        "data": graph.digest(), "sampler": asdict(sampler), "train_edges": train_edges, "model": asdict(model),
+        "data": graph.digest(), "sampler": sampler.settings(), "train_edges": train_edges, "model": named,
         "train": asdict(train), "seed": seed, "chunk": chunk, "jax": [jax.__version__, jax.default_backend()],
     }  # fmt: skip
     base = stream_key(seed, "train")

@@ -182,6 +182,7 @@ def find_warnings(
         (sampler.name == "snowball" and seeds >= quota,
          f"the {seeds} snowball seeds fill the quota of {quota} nodes: no edge is followed"),
         (dry, f"{dry} of {models} draws ran out of frontier before the quota of {quota} nodes; {ending}"),
+        ((sizes == 0).any(), f"{int((sizes == 0).sum())} of {models} draws are empty: their models are untrained"),
         (not ensemble.finite.all(),
          f"{int((~ensemble.finite).sum())} of {models} models diverged (loss or logits not finite) and are left out"),
         ((in_models == 0).any(), f"{int((in_models == 0).sum())} nodes are in none of the {models} samples"),

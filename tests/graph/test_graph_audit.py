@@ -148,7 +148,7 @@ def test_bad_settings():
     for options, words in (
         ({"edges": EdgeConfig(train="traversed"), "sampler": SamplerConfig("uniform")}, "edges.train"),
         ({"posterior": "guess"}, "posterior must be one of"),
-        ({"model": "mlp"}, "model must be one of"),
+        ({"model": "transformer"}, "model must be one of"),
         ({"seed": -1}, "seed"),
         ({"sampler": SamplerConfig(ratio=0.001)}, "sampler.ratio"),
     ):

@@ -139,5 +139,5 @@ def test_initialisation_and_registry():
     assert 0.9 * bound < np.abs(first["kernel"]).max() <= bound  # Glorot uniform
     assert not first["bias"].any()
     np.testing.assert_allclose(multiply(jnp.eye(30), first["kernel"]), first["kernel"], rtol=1e-6)
-    with pytest.raises(InputError, match="model must be one of gcn"):
-        build_model("mlp", 3, 3, 2)
+    with pytest.raises(InputError, match="model must be one of gat, gcn, gin, mlp, sage"):
+        build_model("transformer", 3, 3, 2)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from jaxaudit.graph.data import csbm, graph_from_arrays, load_npz
-from jaxaudit.graph.sampling import SamplerConfig, _distinct, draw_samples, estimate_priors
+from jaxaudit.graph.samplers.tables import distinct
+from jaxaudit.graph.sampling import SamplerConfig, draw_samples, estimate_priors
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.runtime.devices import ensemble_mesh
 
@@ -155,13 +156,13 @@ def test_monte_carlo_priors_and_their_interval():
     np.testing.assert_allclose([priors.lower[0], priors.upper[0]], exact, rtol=1e-6)
 
 
-def test_distinct_is_a_random_partial_permutation():
+def testdistinct_is_a_random_partial_permutation():
     uniforms = jax.random.uniform(jax.random.key(0), (24_000, 3))
-    picks = np.asarray(jax.vmap(_distinct, in_axes=(0, None))(uniforms, jnp.int32(4)))
+    picks = np.asarray(jax.vmap(distinct, in_axes=(0, None))(uniforms, jnp.int32(4)))
     codes, counts = np.unique(picks @ [16, 4, 1], return_counts=True)
     assert codes.size == 24  # all ordered triples of 4 without repetition
     assert (np.abs(counts - 1000) < 150).all()
-    short = np.asarray(jax.vmap(_distinct, in_axes=(0, None))(uniforms[:50], jnp.int32(2)))[:, :2]
+    short = np.asarray(jax.vmap(distinct, in_axes=(0, None))(uniforms[:50], jnp.int32(2)))[:, :2]
     np.testing.assert_array_equal(np.sort(short, axis=1), np.tile([0, 1], (50, 1)))
 
 

@@ -166,7 +166,7 @@ def test_bad_settings(samples):
         (lambda: TrainConfig(hidden=0), "train.hidden"),
         (lambda: TrainConfig(learning_rate=0.0), "train.learning_rate"),
         (lambda: TrainConfig(weight_decay=-1.0), "train.weight_decay"),
-        (lambda: ModelConfig("mlp"), "model"),
+        (lambda: ModelConfig("transformer"), "model"),
         (lambda: train_and_query(GRAPH, samples, sampler=SAMPLER, inference="some"), "edges.inference"),
     ):
         with pytest.raises(InputError, match=words):
