@@ -158,3 +158,17 @@ def test_settings_are_checked_when_made(config) -> None:
             replace(config, **change)
     for multiplier in (1e-3, 1e3):
         replace(config, multiplier=multiplier)
+
+
+def test_members_and_non_members_swapped_give_the_complementary_auc() -> None:
+    """With a fixed reference nothing is fitted on the labels, so AUC and its complement add to one."""
+    rng = np.random.default_rng(5)
+    tables = {name: pd.DataFrame(rng.normal(size=(50, 3)), columns=["a", "b", "c"]) for name in ("m", "n", "r")}
+    synthetic = tables["m"] + rng.normal(scale=0.3, size=(50, 3))
+    attacks, judge = ["gen_lra", "dcr", "domias", "dpi"], EvaluationConfig(permutations=99)
+    there = audit_release(tables["m"], tables["n"], synthetic, tables["r"], attacks, evaluation=judge)
+    back = audit_release(tables["n"], tables["m"], synthetic, tables["r"], attacks, evaluation=judge)
+    for name in attacks:
+        one, other = (result.summary["attacks"][name]["auc"] for result in (there, back))
+        assert one > 0.55
+        assert one + other == pytest.approx(1, abs=1e-12)
