@@ -142,7 +142,7 @@ def test_statistic_is_judged_free_of_place_and_scale():
 )
 def test_error_counts_are_binomial_under_the_null(rule, low, high):
     rng = np.random.default_rng(6)
-    nodes = 12_000
+    nodes = 60_000
     member = rng.random((nodes, 64)) < 0.5
     t = rng.normal(size=(nodes, 64))
     counts = count_errors(t, member, AttackConfig(rule=rule), np.full(nodes, 0.5))

@@ -171,3 +171,8 @@ def test_bad_settings(samples):
     ):
         with pytest.raises(InputError, match=words):
             call()
+
+
+def test_a_chunk_larger_than_the_ensemble_is_refused_before_any_work():
+    with pytest.raises(InputError, match=r"shadow\.chunk must be in \[0, 4\], got 5"):
+        ShadowConfig(count=4, chunk=5)

@@ -160,6 +160,7 @@ def test_stage_separates_compilation_from_running() -> None:
 
 def test_nested_compilations_count_once() -> None:
     assert _union_length([(0, 2), (1, 2), (1.5, 3), (5, 6)]) == 4
+    assert _union_length([(0, 10), (1, 2), (3, 4)]) == 10
     assert _union_length([]) == 0
 
 
