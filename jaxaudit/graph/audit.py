@@ -223,6 +223,9 @@ def _posteriors(counts: Counts, prior: np.ndarray, engine: str, bmp: BMPConfig, 
             for q, level in _QUANTILES.items():
                 columns[f"{x}_{q}"][ok] = exact.quantile(x, level)
         columns["r_lower"][ok], columns["l_lower"][ok] = limits.r_lower, limits.l_lower
+        scales = dict.fromkeys((*_SENSITIVITY, bmp.prior_scale2) if engine == "exact" else _SENSITIVITY)
+        by_scale = {scale2: _intervals(privacy.pooled_posterior(fp, n_out, fn, n_in, scale2)) for scale2 in scales}
+        pooled["prior_sensitivity"] = {f"{scale2:g}": by_scale[scale2] for scale2 in _SENSITIVITY}
         if engine == "nuts":
             draws = privacy.pooled_nuts(fp, n_out, fn, n_in, bmp.prior_scale2, seed=seed, warmup=300, draws=500)
             warnings = draws.warnings
@@ -231,10 +234,7 @@ def _posteriors(counts: Counts, prior: np.ndarray, engine: str, bmp: BMPConfig, 
             }  # fmt: skip
             pooled |= _intervals(draws)
         else:
-            pooled |= _intervals(privacy.pooled_posterior(fp, n_out, fn, n_in, bmp.prior_scale2))
-        pooled["prior_sensitivity"] = {
-            f"{scale2:g}": _intervals(privacy.pooled_posterior(fp, n_out, fn, n_in, scale2)) for scale2 in _SENSITIVITY
-        }
+            pooled |= by_scale[bmp.prior_scale2]
     else:
         pooled |= {x: dict.fromkeys(_QUANTILES, float("nan")) for x in ("r", "l")}
     for suffix in (*_QUANTILES, "lower"):
