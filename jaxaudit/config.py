@@ -19,7 +19,8 @@ from jaxaudit.graph.attacks import AttackConfig
 from jaxaudit.graph.audit import BMPConfig, EdgeConfig
 from jaxaudit.graph.models import ModelConfig
 from jaxaudit.graph.sampling import SamplerConfig
-from jaxaudit.graph.shadow import ShadowConfig, TrainConfig
+from jaxaudit.graph.shadow import ShadowConfig
+from jaxaudit.graph.training import TrainConfig
 from jaxaudit.runtime.checks import InputError, check_choice, require
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig
 from jaxaudit.tables.audit import EvaluationConfig

@@ -5,7 +5,8 @@ from jaxaudit.graph.audit import BMPConfig, EdgeConfig, audit_graph
 from jaxaudit.graph.data import Graph, csbm, digits_knn, graph_from_arrays, load_graph, load_npz
 from jaxaudit.graph.models import Model, ModelConfig
 from jaxaudit.graph.sampling import SamplerConfig, draw_samples, estimate_priors
-from jaxaudit.graph.shadow import ShadowConfig, TrainConfig
+from jaxaudit.graph.shadow import ShadowConfig
+from jaxaudit.graph.training import TrainConfig
 
 __all__ = [
     "AttackConfig", "BMPConfig", "EdgeConfig", "Graph", "Model", "ModelConfig", "SamplerConfig", "ShadowConfig",

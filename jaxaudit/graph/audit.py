@@ -15,8 +15,9 @@ from jaxaudit.graph.auc import AttackAUC, attack_auc
 from jaxaudit.graph.data import SOURCES, Graph, load_graph, load_npz
 from jaxaudit.graph.models import Builder, ModelConfig
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples, draw_samples, estimate_priors
-from jaxaudit.graph.shadow import INFERENCE, ShadowConfig, TrainConfig, train_and_query
+from jaxaudit.graph.shadow import INFERENCE, ShadowConfig, train_and_query
 from jaxaudit.graph.summary import accuracies, find_warnings, summarise
+from jaxaudit.graph.training import TrainConfig
 from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult

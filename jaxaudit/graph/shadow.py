@@ -15,14 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
 from jaxaudit.graph.data import Graph
 from jaxaudit.graph.models import GAT_HEADS, Builder, ModelConfig, build_model, entry_mask, graph_arrays
 from jaxaudit.graph.sampling import SamplerConfig, Samples
-from jaxaudit.runtime.checks import check_choice, check_int, check_real
+from jaxaudit.graph.training import TrainConfig, make_fit
+from jaxaudit.runtime.checks import check_choice, check_int
 from jaxaudit.runtime.chunks import pad_rows, rows_per_chunk
 from jaxaudit.runtime.devices import ensemble_map, ensemble_mesh, ensemble_size
 from jaxaudit.runtime.keys import stream_key
@@ -33,29 +33,6 @@ __all__ = ["INFERENCE", "Ensemble", "ShadowConfig", "TrainConfig", "inference_ma
 INFERENCE = ("split", "full", "none")
 _GROUP = 16  # models per compiled call: the unit of progress and of what a killed run can lose
 _ACCELERATOR_BYTES = 4 << 30
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Full-batch training with Adam; weight decay is added to the gradient, as in PyTorch's Adam.
-
-    Attributes:
-        epochs: >= 0.
-        hidden: width of the hidden layer, >= 1.
-        learning_rate: > 0.
-        weight_decay: >= 0.
-    """
-
-    epochs: int = 200
-    hidden: int = 64
-    learning_rate: float = 0.01
-    weight_decay: float = 5e-4
-
-    def __post_init__(self) -> None:
-        check_int("train.epochs", self.epochs, 0)
-        check_int("train.hidden", self.hidden, 1)
-        check_real("train.learning_rate", self.learning_rate, 0, open_low=True)
-        check_real("train.weight_decay", self.weight_decay, 0)
 
 
 _GCN, _PUBLISHED = ModelConfig(), TrainConfig()
@@ -128,27 +105,12 @@ def _compiled(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The jitted training and inference of a group of models; data are arguments, never closures."""
     model = build_model(builder, features, train.hidden, classes)
-    optimiser = optax.chain(optax.add_decayed_weights(train.weight_decay), optax.adam(train.learning_rate))
+    train_one = make_fit(model, train)
 
     def fit(item: Any, shared: Any) -> tuple[Any, jax.Array]:
         key, nodes, edges = item
         x, structure, labels = shared
-        weights = model.prepare(structure, entry_mask(structure, edges))
-        share = nodes.astype(jnp.float32) / jnp.maximum(nodes.sum(), 1)  # an empty Bernoulli draw teaches nothing
-
-        def loss(params: Any) -> jax.Array:
-            logits = model.apply(params, x, structure, weights)
-            return jnp.sum(optax.softmax_cross_entropy_with_integer_labels(logits, labels) * share)
-
-        def step(carry: Any, _: None) -> tuple[Any, jax.Array]:
-            params, state = carry
-            value, gradient = jax.value_and_grad(loss)(params)
-            updates, state = optimiser.update(gradient, state, params)
-            return (optax.apply_updates(params, updates), state), value
-
-        params = model.init(key)
-        (params, _), values = jax.lax.scan(step, (params, optimiser.init(params)), None, length=train.epochs)
-        return params, values[-1] if train.epochs else loss(params)
+        return train_one(key, x, structure, entry_mask(structure, edges), labels, nodes)
 
     def query(item: Any, shared: Any) -> jax.Array:
         params, edges = item
