@@ -1,16 +1,18 @@
 """The ``jaxaudit`` command: a Hydra application with subcommands dispatched before it.
 
-Exit status: 0 done, 2 bad input (one ``error:`` line on stderr), 130 interrupted.
+Exit status: 0 done, 3 done and a gate crossed, 2 bad input (one ``error:`` line on stderr), 130 interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -54,8 +56,11 @@ class RunFolders(Callback):
     """Remembers which folders Hydra is about to make, so that a run that fails leaves none of them empty."""
 
     missing: ClassVar[list[Path]] = []
+    since: ClassVar[float] = 0.0
     started: ClassVar[bool] = False
     """Whether a job has begun: what fails before is a matter of configuration."""
+    crossed: ClassVar[bool] = False
+    """Whether a run has crossed its gate: the exit status is then 3, after all jobs of a sweep."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Note the folders that a single run will make."""
@@ -65,9 +70,16 @@ class RunFolders(Callback):
         """Note the folders that a sweep will make."""
         self._note(config.hydra.sweep.dir)
 
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Look for crossed gates in what the jobs wrote, since a launcher may have run them in other processes."""
+        for path in Path(str(config.hydra.sweep.dir)).rglob("results.json"):
+            if path.stat().st_mtime >= RunFolders.since:
+                gate = json.loads(path.read_text(encoding="utf-8"))["summary"].get("gate", {})
+                RunFolders.crossed |= bool(gate.get("crossed"))
+
     @staticmethod
     def _note(folder: Any) -> None:
-        path = Path(str(folder)).absolute()
+        path, RunFolders.since = Path(str(folder)).absolute(), time.time()
         RunFolders.missing = [place for place in (path, *path.parents) if not place.exists()]
 
     @classmethod
@@ -105,6 +117,7 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     print(f"report: {paths['report']}")
     for label, text in headline_numbers(result):
         print(f"{label}: {text}")
+    RunFolders.crossed |= bool(result.summary.get("gate", {}).get("crossed"))
 
 
 def _graph(job: Any, progress: Any) -> Any:
@@ -126,7 +139,7 @@ def _release(job: Any, progress: Any) -> Any:
     files = job.release
     options = {
         "attacks": job.attacks, "encoding": files.encoding, "drop": files.drop, "gen_lra": job.gen_lra,
-        "evaluation": job.evaluation, "seed": job.seed, "progress": progress,
+        "evaluation": job.evaluation, "gate": job.gate, "seed": job.seed, "progress": progress,
     }  # fmt: skip
     named = {"members": files.members, "non_members": files.non_members, "synthetic": files.synthetic}
     if all(path is None for path in (*named.values(), files.reference)):
@@ -155,8 +168,6 @@ def _app(cfg: DictConfig) -> None:
 
 def _doctor(arguments: Sequence[str]) -> None:
     """Print versions, devices and the time of a first compiled product."""
-    import time
-
     if arguments:
         _fail(f"doctor takes no arguments, got {arguments[0]}")
     from jaxaudit.runtime.devices import configure, describe
@@ -185,7 +196,7 @@ def main() -> None:
             _fail(f"unknown command {first}; known: {', '.join(sorted(SUBCOMMANDS))}; options are written name=value")
         SUBCOMMANDS[first](sys.argv[2:])
         return
-    RunFolders.started, RunFolders.missing = False, []
+    RunFolders.started, RunFolders.crossed, RunFolders.missing = False, False, []
     try:
         _app()
     except KeyboardInterrupt:
@@ -196,3 +207,5 @@ def main() -> None:
         if RunFolders.started and not isinstance(error, InputError | OSError):
             raise
         _fail(_one_line(error))
+    if RunFolders.crossed:
+        raise SystemExit(3)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from jaxaudit.evaluate.gate import GateConfig
 from jaxaudit.graph.attacks import AttackConfig
 from jaxaudit.graph.audit import BMPConfig, EdgeConfig
 from jaxaudit.graph.models import ModelConfig
@@ -77,6 +78,7 @@ class ReleaseJob:
     attacks: tuple[str, ...] = ("gen_lra", "dcr", "domias")
     gen_lra: GenLRAConfig = field(default_factory=GenLRAConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
     seed: int = 0
     devices: int = 0
     cache: CacheConfig = field(default_factory=CacheConfig)

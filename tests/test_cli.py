@@ -74,6 +74,19 @@ def test_release_audit_writes_every_file_of_the_contract(tables: Path, tmp_path:
     assert "<b>" not in page.replace("&lt;b&gt;", "") or "b &lt;b&gt;" in page
 
 
+def test_a_crossed_gate_is_written_and_ends_with_status_3_after_all_jobs_of_a_sweep(
+    tables: Path, tmp_path: Path
+) -> None:
+    done = run(*files(tables), "attacks=[dcr]", "gate.p_value=0.02", "hydra.run.dir=out", cwd=tmp_path)
+    assert (done.returncode, "gate crossed: dcr" in done.stderr) == (3, True)
+    gate = json.loads((tmp_path / "out" / "results.json").read_text())["summary"]["gate"]
+    assert (gate["p_value"], gate["auc_lower"], len(gate["crossed"])) == (0.02, None, 1)
+    swept = run("-m", *files(tables), "attacks=[dcr]", "gate.auc_lower=0.6,0.999", "hydra.sweep.dir=jobs", cwd=tmp_path)
+    assert swept.returncode == 3, swept.stderr
+    written = [json.loads(path.read_text())["summary"]["gate"] for path in sorted(tmp_path.glob("jobs/*/results.json"))]
+    assert [bool(gate["crossed"]) for gate in written] == [True, False]
+
+
 def test_graph_audit_writes_nodes_and_reuses_its_ensemble(tmp_path: Path) -> None:
     first = run(*SMALL_GRAPH, "hydra.run.dir=one", cwd=tmp_path)
     assert first.returncode == 0, first.stderr

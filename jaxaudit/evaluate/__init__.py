@@ -1,6 +1,8 @@
 """Evaluation of membership attacks: ROC numbers with intervals, and control of multiplicity."""
 
+from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import PermutationTest, max_permutation
+from jaxaudit.evaluate.power import auc_variance, detectable_auc
 from jaxaudit.evaluate.roc import (
     RocCurve,
     auc,
@@ -11,11 +13,15 @@ from jaxaudit.evaluate.roc import (
 )
 
 __all__ = [
+    "GateConfig",
     "PermutationTest",
     "RocCurve",
     "auc",
     "auc_interval",
+    "auc_variance",
     "clopper_pearson",
+    "crossings",
+    "detectable_auc",
     "max_permutation",
     "roc_curve",
     "tpr_at_fpr",

@@ -139,12 +139,13 @@ def _verdict(result: AuditResult) -> tuple[str, str, str]:
             f"The best attack, {best}, has AUC {found}; the smallest adjusted p is {p_value(p)}.",
         )
     power = [c for c in power if math.isfinite(c)]
-    needed = (
-        f" With this many records an AUC of about {number(max(power), 2)} would have been significant." if power else ""
-    )
+    needed = f" An observed AUC of about {number(max(power), 2)} would have been significant." if power else ""
+    seen = [get(attacks, n, "detectable_auc") for n in attacks]
+    seen = [c for c in seen if math.isfinite(c)]
+    able = f"; a true AUC above {number(max(seen), 2)} would have been seen with probability 0.95" if seen else ""
     return (
         "quiet",
-        "No evidence of memorisation by the attacks run.",
+        f"No evidence of memorisation by the attacks run{able}.",
         f"The best attack, {best}, has AUC {found}; the smallest adjusted p is {p_value(p)}.{needed} Other attacks "
         "may find more: this is not a proof of privacy.",
     )

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import max_permutation
+from jaxaudit.evaluate.power import detectable_auc
 from jaxaudit.evaluate.roc import auc, auc_interval, tpr_at_fpr
 from jaxaudit.runtime.checks import check_int, check_real, require
 from jaxaudit.runtime.progress import Progress
@@ -56,6 +58,7 @@ def audit_release(
     drop: str | Iterable[str] = (),
     gen_lra: GenLRAConfig = GenLRAConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
+    gate: GateConfig = GateConfig(),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditResult:
@@ -72,6 +75,7 @@ def audit_release(
         drop: names of columns to leave out of all tables, before anything else.
         gen_lra: settings of the Gen-LRA attack.
         evaluation: settings of the intervals and of the permutation test.
+        gate: limits; the attacks that cross one are listed in ``summary["gate"]``.
         seed: of every random choice.
         progress: shows and times the stages.
 
@@ -91,11 +95,11 @@ def audit_release(
         >>> result.summary["attacks"]["dcr"]["auc"] > 0.9
         True
     """
-    _check_settings(gen_lra, evaluation, seed)
+    _check_settings(gen_lra, evaluation, gate, seed)
     progress = progress or Progress()
     with progress.stage("load"):
         release = load_release(members, non_members, synthetic, reference, seed=seed, drop=drop)
-    return _audit(release, attacks, encoding, gen_lra, evaluation, seed, progress)
+    return _audit(release, attacks, encoding, gen_lra, evaluation, gate, seed, progress)
 
 
 def audit_example(
@@ -105,19 +109,21 @@ def audit_example(
     drop: str | Iterable[str] = (),
     gen_lra: GenLRAConfig = GenLRAConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
+    gate: GateConfig = GateConfig(),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditResult:
     """``audit_release`` of the embedded example, see ``jaxaudit.tables.example``."""
-    _check_settings(gen_lra, evaluation, seed)
+    _check_settings(gen_lra, evaluation, gate, seed)
     progress = progress or Progress()
     with progress.stage("load"):
         release = breast_cancer_release(seed, drop=drop)
-    return _audit(release, attacks, encoding, gen_lra, evaluation, seed, progress)
+    return _audit(release, attacks, encoding, gen_lra, evaluation, gate, seed, progress)
 
 
-def _check_settings(gen_lra: Any, evaluation: Any, seed: Any) -> None:
+def _check_settings(gen_lra: Any, evaluation: Any, gate: Any, seed: Any) -> None:
     require(isinstance(gen_lra, GenLRAConfig), "gen_lra", "be a GenLRAConfig", type(gen_lra).__name__)
+    require(isinstance(gate, GateConfig), "gate", "be a GateConfig", type(gate).__name__)
     require(isinstance(evaluation, EvaluationConfig), "evaluation", "be an EvaluationConfig", type(evaluation).__name__)
     check_int("seed", seed, 0, 2**32 - 1)
 
@@ -128,6 +134,7 @@ def _audit(
     encoding: str,
     gen_lra: GenLRAConfig,
     evaluation: EvaluationConfig,
+    gate: GateConfig,
     seed: int,
     progress: Progress,
 ) -> AuditResult:
@@ -146,6 +153,8 @@ def _audit(
         scores = np.stack([scored[name] for name in names])
         judged, permutation = _judge(names, scores, member, evaluation, seed, stage.advance)
 
+    crossed = crossings(gate, judged)
+    alarms = [f"gate crossed: {line}" for line in crossed]
     sizes = {name: len(getattr(release, name)) for name in ("members", "non_members", "synthetic", "reference")}
     notes = [note for name in parts for note in encoder.notes(getattr(release, name), name)]
     if {"gen_lra", "domias"} & scored.keys():  # the attacks by densities
@@ -159,6 +168,7 @@ def _audit(
             "release": {"encoding": encoding, "drop": list(release.dropped)},
             "gen_lra": asdict(gen_lra),
             "evaluation": asdict(evaluation),
+            "gate": asdict(gate),
             "seed": seed,
         },
         data={
@@ -167,12 +177,15 @@ def _audit(
             "counts": dict(release.counts),
             **sizes,
         },
-        summary={"records": sizes, "attacks": judged, "permutation": permutation},
-        warnings=tuple(dict.fromkeys([*release.warnings, *encoder.warnings, *notes])),
+        summary={
+            "records": sizes, "attacks": judged, "permutation": permutation,
+            "gate": asdict(gate) | {"crossed": list(crossed)},
+        },
+        warnings=tuple(dict.fromkeys([*alarms, *release.warnings, *encoder.warnings, *notes])),
         timings=progress.timings,
         table=pd.DataFrame(columns | scored),
         evidence={"member": member, "scores": scores},
-    )
+    )  # fmt: skip
 
 
 def _judge(
@@ -188,13 +201,15 @@ def _judge(
     judged = {}
     for index, name in enumerate(names):
         low, high = auc_interval(scores[index], member, level=evaluation.level)
+        critical = float(test.critical_auc[index])
         judged[name] = {
             "auc": auc(scores[index], member),
             "auc_ci": [low, high],
             "tpr_at_fpr": tpr_at_fpr(scores[index], member, level=evaluation.level),
             "p_value": float(test.adjusted[index]),
             "p_value_unadjusted": float(test.unadjusted[index]),
-            "critical_auc": float(test.critical_auc[index]),
+            "critical_auc": critical,
+            "detectable_auc": detectable_auc(critical, int(member.sum()), int((~member).sum())),
         }
         advance()
     described = {

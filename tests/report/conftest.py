@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxaudit.evaluate import auc, auc_interval, max_permutation, tpr_at_fpr
+from jaxaudit.evaluate import auc, auc_interval, detectable_auc, max_permutation, tpr_at_fpr
 from jaxaudit.runtime.result import AuditResult
 
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
@@ -150,6 +150,7 @@ def release_result(members=200, others=200, seed=0, attacks=("gen_lra", "dcr", "
                 "auc": auc(scores[k], member), "auc_ci": list(auc_interval(scores[k], member)),
                 "tpr_at_fpr": tpr_at_fpr(scores[k], member), "p_value": float(test.adjusted[k]),
                 "p_value_unadjusted": float(test.unadjusted[k]), "critical_auc": float(test.critical_auc[k]),
+                "detectable_auc": detectable_auc(float(test.critical_auc[k]), int(member.sum()), int((~member).sum())),
             }  # fmt: skip
     table = pd.DataFrame(
         {"record": np.concatenate([np.arange(members), np.arange(others)]), "member": member.astype(int)}
