@@ -2,6 +2,7 @@
 
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import PermutationTest, max_permutation
+from jaxaudit.evaluate.paired import PairedComparison, compare_aucs
 from jaxaudit.evaluate.power import auc_variance, detectable_auc
 from jaxaudit.evaluate.roc import (
     RocCurve,
@@ -14,12 +15,14 @@ from jaxaudit.evaluate.roc import (
 
 __all__ = [
     "GateConfig",
+    "PairedComparison",
     "PermutationTest",
     "RocCurve",
     "auc",
     "auc_interval",
     "auc_variance",
     "clopper_pearson",
+    "compare_aucs",
     "crossings",
     "detectable_auc",
     "max_permutation",

@@ -22,6 +22,7 @@ from jaxaudit.report.words import (
     interval,
     number,
     p_value,
+    percent,
 )
 from jaxaudit.runtime.result import AuditResult
 
@@ -159,14 +160,22 @@ def _covers_half(attack: dict[str, Any]) -> bool:
 def _attacks(attacks: dict[str, Any], level: str) -> Table:
     rows = [
         (str(name), number(get(attacks, name, "auc")), interval(attacks[name].get("auc_ci")),
+         _behind(attacks[name]), percent(get(attacks, name, "first_share")),
          p_value(get(attacks, name, "p_value")), p_value(get(attacks, name, "p_value_unadjusted")))
         for name in sorted(attacks, key=lambda n: -np.nan_to_num(get(attacks, n, "auc"), nan=-1.0))
     ]  # fmt: skip
     return Table(
         "Attacks, best first",
-        ("attack", "AUC", f"{level} interval", "p, adjusted", "p, this attack alone"),
+        ("attack", "AUC", f"{level} interval", "behind the best", "first in", "p, adjusted", "p, this attack alone"),
         tuple(rows),
     )
+
+
+def _behind(attack: dict[str, Any]) -> str:
+    """How far an attack's AUC is below the largest one, with the paired interval."""
+    if get(attack, "behind_best") == 0:
+        return ""
+    return f"{number(get(attack, 'behind_best'))} {interval(attack.get('behind_best_ci'))}".strip()
 
 
 def _p_words(result: AuditResult) -> Text:
@@ -176,7 +185,10 @@ def _p_words(result: AuditResult) -> Text:
     return Text(
         f"The p-value: the labels member / non-member were shuffled {times}, each time for all attacks together. The "
         "adjusted p is the share of shuffles in which the best of all attacks did at least as well as this one; it "
-        f"stays honest however many attacks are tried.{floor} The other column ignores that several attacks were tried."
+        f"stays honest however many attacks are tried.{floor} The other column ignores that several "
+        "attacks were tried. "
+        "Behind the best: the AUC's distance from the largest one, with an interval from resampled records, the same "
+        "records for both attacks. First in: the share of resamples in which the attack has the largest AUC."
     )
 
 

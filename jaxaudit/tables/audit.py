@@ -11,6 +11,7 @@ import pandas as pd
 
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import max_permutation
+from jaxaudit.evaluate.paired import compare_aucs
 from jaxaudit.evaluate.power import detectable_auc
 from jaxaudit.evaluate.roc import auc, auc_interval, tpr_at_fpr
 from jaxaudit.runtime.checks import check_int, check_real, require
@@ -198,6 +199,8 @@ def _judge(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Per attack: AUC, interval, TPR at FPR and p-values; and a description of the permutation test."""
     test = max_permutation(scores, member, permutations=evaluation.permutations, seed=seed)
+    paired = compare_aucs(scores, member, evaluation.level, seed=seed)
+    best = int(np.argmax(paired.auc))
     judged = {}
     for index, name in enumerate(names):
         low, high = auc_interval(scores[index], member, level=evaluation.level)
@@ -208,6 +211,9 @@ def _judge(
             "tpr_at_fpr": tpr_at_fpr(scores[index], member, level=evaluation.level),
             "p_value": float(test.adjusted[index]),
             "p_value_unadjusted": float(test.unadjusted[index]),
+            "first_share": float(paired.first[index]),
+            "behind_best": float(paired.difference[best, index]),
+            "behind_best_ci": [float(paired.low[best, index]), float(paired.high[best, index])],
             "critical_auc": critical,
             "detectable_auc": detectable_auc(critical, int(member.sum()), int((~member).sum())),
         }
@@ -217,6 +223,8 @@ def _judge(
         "permutations": evaluation.permutations,
         "attacks": len(names),
         "interval": "DeLong",
+        "best": names[best],
+        "resamples": paired.resamples,
         "level": evaluation.level,
     }
     return judged, described

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxaudit.evaluate import auc_interval, tpr_at_fpr
+from jaxaudit.evaluate import auc_interval, compare_aucs, detectable_auc, tpr_at_fpr
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.attacks import Attack, DomiasConfig, GenLRAConfig
 from jaxaudit.tables.audit import EvaluationConfig, audit_example, audit_release
@@ -172,3 +172,16 @@ def test_members_and_non_members_swapped_give_the_complementary_auc() -> None:
         one, other = (result.summary["attacks"][name]["auc"] for result in (there, back))
         assert one > 0.55
         assert one + other == pytest.approx(1, abs=1e-12)
+
+
+def test_attacks_are_compared_on_the_same_records() -> None:
+    result = audit(("dcr", first_column, "density"))
+    rows = list(result.summary["attacks"].values())
+    best = max(range(3), key=lambda i: rows[i]["auc"])
+    paired = compare_aucs(result.evidence["scores"], result.evidence["member"])
+    for i, row in enumerate(rows):
+        assert row["behind_best"] == pytest.approx(rows[best]["auc"] - row["auc"])
+        assert row["behind_best_ci"] == [paired.low[best, i], paired.high[best, i]]
+        assert row["first_share"] == paired.first[i]
+        assert row["detectable_auc"] == detectable_auc(row["critical_auc"], 30, 25)
+    assert list(result.summary["attacks"])[best] == result.summary["permutation"]["best"]
