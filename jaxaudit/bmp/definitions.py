@@ -20,7 +20,15 @@ import numpy as np
 
 from jaxaudit.runtime.checks import check_choice, require
 
-__all__ = ["DEFINITIONS", "from_canonical", "prior_lower_bound", "to_canonical"]
+__all__ = [
+    "DEFINITIONS",
+    "bmp_l",
+    "bmp_r",
+    "compare_readings",
+    "from_canonical",
+    "prior_lower_bound",
+    "to_canonical",
+]
 
 DEFINITIONS = ("posterior_odds", "bayes_factor", "membership_privacy")
 """Names of the readings; the first is the default."""
@@ -136,3 +144,70 @@ def prior_lower_bound(prior: Any, definition: str = "posterior_odds") -> tuple[n
         [2.2, -2.2]
     """
     return from_canonical(0.0, 0.0, prior, definition)
+
+
+def bmp_r(r: Any, prior: Any, definition: str = "posterior_odds") -> np.ndarray:
+    """eps_R of BMP-R, the one-sided definition that bounds only how sure of *membership* anyone can become.
+
+    The sides R1 and R4 of the region of errors remain (``region.contains(..., side="R")``); l is free.
+
+    Args:
+        r: canonical bound, >= 0; NaN passes through.
+        prior: P(member), in [0, 1].
+        definition: one of ``DEFINITIONS``.
+
+    Returns:
+        float64 of the broadcast shape. Under ``posterior_odds`` it is r + log(prior odds): what BMP-R adds to
+        one-sided membership privacy (r) is the log odds *identically*, by definition and not as a finding.
+
+    Raises:
+        InputError: a prior outside [0, 1], a negative r, another definition.
+
+    Example:
+        >>> round(float(bmp_r(1.0, 0.1)), 2)
+        -1.2
+    """
+    return from_canonical(0.0, r, prior, definition)[1]
+
+
+def bmp_l(l: Any, prior: Any, definition: str = "posterior_odds") -> np.ndarray:
+    """eps_L of BMP-L, the one-sided definition that bounds only how sure of *non-membership* anyone can become.
+
+    The sides R2 and R3 of the region of errors remain (``side="L"``); r is free. Arguments and errors as ``bmp_r``.
+
+    Example:
+        >>> round(float(bmp_l(1.0, 0.1)), 2)
+        3.2
+    """
+    return from_canonical(l, 0.0, prior, definition)[0]
+
+
+def compare_readings(l: Any, r: Any, prior: Any) -> dict[str, np.ndarray]:
+    """The same (l, r) under all readings, side by side, as columns of a table.
+
+    ``log_odds`` is the prior-driven part of ``posterior_odds``; ``l`` and ``r`` are the model-driven part.
+    ``symmetric`` = max(l, r) is the epsilon of the symmetric bound e^-eps <= ratio <= e^eps.
+
+    Args:
+        l: canonical bound, >= 0, scalar or (n,); NaN passes through.
+        r: likewise.
+        prior: P(member), in [0, 1], scalar or (n,).
+
+    Returns:
+        Column name -> (n,) float64 (scalars become one row): ``prior``, ``log_odds``, ``l``, ``r``, ``symmetric``,
+        then ``<reading>_eps_L`` and ``<reading>_eps_R`` for each of ``DEFINITIONS``.
+
+    Raises:
+        InputError: a prior outside [0, 1], a negative l or r.
+
+    Example:
+        >>> table = compare_readings(0.5, 1.0, [0.1, 0.5])
+        >>> [table[name + "_eps_R"].round(2).tolist() for name in DEFINITIONS]
+        [[-1.2, 1.0], [1.0, 1.0], [0.84, 0.62]]
+    """
+    prior, l, r = (np.atleast_1d(part) for part in _arguments(prior, DEFINITIONS[0], l, r))
+    with np.errstate(divide="ignore"):
+        table = {"prior": prior, "log_odds": _log_odds(prior), "l": l, "r": r, "symmetric": np.maximum(l, r)}
+    for name in DEFINITIONS:
+        table[f"{name}_eps_L"], table[f"{name}_eps_R"] = from_canonical(l, r, prior, name)
+    return table
