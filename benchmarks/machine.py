@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(os.environ.get("JAXAUDIT_BENCHMARK_RESULTS") or Path(__file__).resolve().parent / "results")
 
 
 def machine(*packages: str) -> dict[str, Any]:

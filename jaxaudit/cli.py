@@ -91,8 +91,8 @@ class RunFolders(Callback):
 
 
 def _run(cfg: DictConfig, folder: Path) -> None:
-    """One audit: settings, devices, audit, files, closing lines."""
-    from jaxaudit.config import GraphJob, read_job
+    """One job: settings, devices, the audit or plan, files, closing lines."""
+    from jaxaudit.config import GraphJob, PlanJob, read_job
     from jaxaudit.runtime.devices import configure
     from jaxaudit.runtime.progress import Progress
     from jaxaudit.runtime.store import Store
@@ -103,6 +103,9 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     cache = None if job.cache.dir is None else Path(job.cache.dir).expanduser()
     configure(job.devices, None if cache is None else cache / "compiled")
     progress = Progress(show=sys.stderr.isatty())
+    if isinstance(job, PlanJob):
+        _plan(job, progress, folder)
+        return
     result = _graph(job, progress) if isinstance(job, GraphJob) else _release(job, progress)
 
     from jaxaudit.report import headline_numbers, write_run
@@ -120,6 +123,23 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     RunFolders.crossed |= bool(result.summary.get("gate", {}).get("crossed"))
 
 
+def _plan(job: Any, progress: Any, folder: Path) -> None:
+    from jaxaudit.graph.data import load_graph
+    from jaxaudit.graph.plan import format_plan, plan_audit, write_plan
+
+    with progress.stage("load"):
+        graph = load_graph(**job.graph)
+    plan = plan_audit(
+        graph, job.sampler, plan=job.plan, attack=job.attack, shadow=job.shadow, seed=job.seed,
+        cache_dir=job.cache.dir, progress=progress,
+    )  # fmt: skip
+    paths = write_plan(plan, folder)
+    for warning in plan.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(format_plan(plan))
+    print(f"plan: {paths['plan']}")
+
+
 def _graph(job: Any, progress: Any) -> Any:
     from jaxaudit.graph.audit import audit_graph
     from jaxaudit.graph.data import load_graph
@@ -128,8 +148,8 @@ def _graph(job: Any, progress: Any) -> Any:
         graph = load_graph(**job.graph)
     return audit_graph(
         graph, sampler=job.sampler, model=job.model, train=job.train, shadow=job.shadow, edges=job.edges,
-        attack=job.attack, posterior=job.posterior, bmp=job.bmp, seed=job.seed, cache_dir=job.cache.dir,
-        progress=progress,
+        noise=job.noise, attack=job.attack, posterior=job.posterior, bmp=job.bmp, seed=job.seed,
+        cache_dir=job.cache.dir, progress=progress,
     )  # fmt: skip
 
 
@@ -183,17 +203,26 @@ def _doctor(arguments: Sequence[str]) -> None:
     print(f"compile and run: {'ok' if value == 256 else 'WRONG'} in {time.perf_counter() - start:.2f} s")
 
 
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"doctor": _doctor}
-"""Commands by name; each takes the remaining arguments."""
+def _compare(arguments: Sequence[str]) -> None:
+    from jaxaudit.report.compare import main_compare
+
+    main_compare(arguments)
+
+
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"compare": _compare, "doctor": _doctor}
+"""Commands by name; each takes the remaining arguments. ``plan`` is a Hydra job like an audit, and not among them."""
 
 
 def main() -> None:
     """Entry point of the ``jaxaudit`` command and of ``python -m jaxaudit``."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra then raises instead of printing a traceback of its own
     first = sys.argv[1] if len(sys.argv) > 1 else ""
-    if first and "=" not in first and not first.startswith(("-", "+", "~")):
+    if first == "plan":
+        sys.argv[1] = "audit=plan"
+    elif first and "=" not in first and not first.startswith(("-", "+", "~")):
         if first not in SUBCOMMANDS:
-            _fail(f"unknown command {first}; known: {', '.join(sorted(SUBCOMMANDS))}; options are written name=value")
+            known = ", ".join(sorted([*SUBCOMMANDS, "plan"]))
+            _fail(f"unknown command {first}; known: {known}; options are written name=value")
         SUBCOMMANDS[first](sys.argv[2:])
         return
     RunFolders.started, RunFolders.crossed, RunFolders.missing = False, False, []

@@ -17,8 +17,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from jaxaudit.evaluate.gate import GateConfig
 from jaxaudit.graph.attacks import AttackConfig
-from jaxaudit.graph.audit import BMPConfig, EdgeConfig
+from jaxaudit.graph.audit import EdgeConfig
 from jaxaudit.graph.models import ModelConfig
+from jaxaudit.graph.noise import NoiseConfig
+from jaxaudit.graph.plan import PlanConfig
+from jaxaudit.graph.posteriors import BMPConfig
 from jaxaudit.graph.sampling import SamplerConfig
 from jaxaudit.graph.shadow import ShadowConfig
 from jaxaudit.graph.training import TrainConfig
@@ -26,7 +29,7 @@ from jaxaudit.runtime.checks import InputError, check_choice, require
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig
 from jaxaudit.tables.audit import EvaluationConfig
 
-__all__ = ["CacheConfig", "GraphJob", "ReleaseFiles", "ReleaseJob", "build", "read_job"]
+__all__ = ["JOBS", "CacheConfig", "GraphJob", "Job", "PlanJob", "ReleaseFiles", "ReleaseJob", "build", "read_job"]
 
 Settings = TypeVar("Settings")
 
@@ -40,18 +43,38 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class GraphJob:
-    """Everything that ``audit=graph`` can set; ``graph`` holds the loader's name and its options."""
+    """Everything that ``audit=graph`` can set.
+
+    ``graph`` holds the loader's name and its options; ``graphs_dir`` is the folder that experiments find graphs in.
+    """
 
     audit: str
     graph: dict[str, Any]
+    graphs_dir: str = "graphs"
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     shadow: ShadowConfig = field(default_factory=ShadowConfig)
     edges: EdgeConfig = field(default_factory=EdgeConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
     attack: AttackConfig = field(default_factory=AttackConfig)
     posterior: str = "exact"
     bmp: BMPConfig = field(default_factory=BMPConfig)
+    seed: int = 0
+    devices: int = 0
+    cache: CacheConfig = field(default_factory=CacheConfig)
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    """Everything that ``audit=plan`` can set: what the sampler decides before any training."""
+
+    audit: str
+    graph: dict[str, Any]
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    attack: AttackConfig = field(default_factory=AttackConfig)
+    shadow: ShadowConfig = field(default_factory=ShadowConfig)
     seed: int = 0
     devices: int = 0
     cache: CacheConfig = field(default_factory=CacheConfig)
@@ -82,6 +105,11 @@ class ReleaseJob:
     seed: int = 0
     devices: int = 0
     cache: CacheConfig = field(default_factory=CacheConfig)
+
+
+Job = GraphJob | PlanJob | ReleaseJob
+JOBS: dict[str, type[Job]] = {"graph": GraphJob, "plan": PlanJob, "release": ReleaseJob}
+"""What ``audit=`` names."""
 
 
 def _convert(annotation: Any, value: Any, name: str) -> Any:
@@ -141,7 +169,7 @@ def build(cls: type[Settings], node: Any, prefix: str = "") -> Settings:
     return cls(**values)
 
 
-def read_job(cfg: DictConfig) -> GraphJob | ReleaseJob:
+def read_job(cfg: DictConfig) -> Job:
     """The settings of one run, from the configuration that Hydra composed.
 
     Raises:
@@ -153,7 +181,7 @@ def read_job(cfg: DictConfig) -> GraphJob | ReleaseJob:
         plain = typing.cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True))
     except OmegaConfBaseException as error:
         raise InputError(str(error).splitlines()[0]) from None
-    audit = check_choice("audit", plain.get("audit"), ("graph", "release"))
-    job: GraphJob | ReleaseJob = build(GraphJob, plain) if audit == "graph" else build(ReleaseJob, plain)
+    audit = check_choice("audit", plain.get("audit"), tuple(JOBS))
+    job: Job = build(JOBS[audit], plain)
     require(0 <= job.seed < 2**32, "seed", "be an integer in [0, 4294967295]", job.seed)
     return job

@@ -34,7 +34,7 @@ from jaxaudit.bmp.pairs import Lattice, Proposal, beta_proposal, deposit, error_
 from jaxaudit.runtime.checks import check_choice, check_real
 from jaxaudit.runtime.chunks import chunked_map
 
-__all__ = ["LEVELS", "ExactPosterior", "exact_posterior"]
+__all__ = ["LEVELS", "ExactPosterior", "exact_posterior", "probit_interpolate"]
 
 _LATTICE, _PILOT = (47, 29), (21, 13)
 _GRID, _BOTTOM, _REFINE = 512, -11.0, 16
@@ -48,6 +48,14 @@ LEVELS = np.unique(
     )
 )
 """Quantile levels that are kept; others are interpolated linearly in the probit."""
+
+
+def probit_interpolate(table: np.ndarray, q: float) -> np.ndarray:
+    """Column of a table of quantiles at ``LEVELS``, (n, levels) -> (n,) float64, linear in the probit of the level."""
+    right = min(max(int(np.searchsorted(LEVELS, q)), 1), len(LEVELS) - 1)
+    low, high, here = ndtri(LEVELS[right - 1]), ndtri(LEVELS[right]), ndtri(q)
+    share = (here - low) / (high - low)
+    return (1 - share) * table[:, right - 1].astype(np.float64) + share * table[:, right]
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,7 @@ class ExactPosterior:
         """
         check_choice("name", name, ("r", "l"))
         check_real("q", q, 0.001, 0.999)
-        table = self._tables[name]
-        right = min(max(int(np.searchsorted(LEVELS, q)), 1), len(LEVELS) - 1)
-        low, high, here = ndtri(LEVELS[right - 1]), ndtri(LEVELS[right]), ndtri(q)
-        share = (here - low) / (high - low)
-        values = (1 - share) * table[:, right - 1].astype(np.float64) + share * table[:, right]
+        values = probit_interpolate(self._tables[name], q)
         out = np.full(self._index.shape, np.nan)
         out[self.auditable] = values[self._index[self.auditable]]
         return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -10,24 +11,39 @@ import numpy as np
 import pandas as pd
 
 from jaxaudit import bmp as privacy
-from jaxaudit.graph.attacks import AttackConfig, Counts, count_errors, node_statistic
+from jaxaudit.graph.attacks import AttackConfig, Context, Counts, count_errors, draw_design, observe, select
 from jaxaudit.graph.auc import AttackAUC, attack_auc
+from jaxaudit.graph.comparison import compare_attacks, compare_rules, named_attacks
 from jaxaudit.graph.data import SOURCES, Graph, load_graph, load_npz
 from jaxaudit.graph.models import Builder, ModelConfig
-from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples, draw_samples, estimate_priors
-from jaxaudit.graph.shadow import INFERENCE, ShadowConfig, train_and_query
-from jaxaudit.graph.summary import accuracies, find_warnings, summarise
+from jaxaudit.graph.noise import NoiseConfig
+from jaxaudit.graph.posteriors import (
+    ENGINES,
+    BMPConfig,
+    Exposure,
+    Posteriors,
+    infer_posteriors,
+    measure_exposure,
+    node_column,
+    share_models,
+)
+from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples, as_sampler, stored_priors, stored_samples
+from jaxaudit.graph.shadow import INFERENCE, Ensemble, ShadowConfig, train_and_query
+from jaxaudit.graph.summary import (
+    accuracies,
+    find_warnings,
+    given_others,
+    readings,
+    summarise,
+    training_warnings,
+)
 from jaxaudit.graph.training import TrainConfig
-from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real
+from jaxaudit.runtime.checks import InputError, check_choice, check_int, require
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult
-from jaxaudit.runtime.store import Store, digest
+from jaxaudit.runtime.store import Store
 
 __all__ = ["BMPConfig", "EdgeConfig", "audit_graph"]
-
-POSTERIORS = ("exact", "nuts")
-_QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
-_SENSITIVITY = (1.0, 10.0, 100.0)  # squared prior scales that the pooled posterior is shown for
 
 
 @dataclass(frozen=True)
@@ -44,37 +60,30 @@ class EdgeConfig:
         check_choice("edges.inference", self.inference, INFERENCE)
 
 
-@dataclass(frozen=True)
-class BMPConfig:
-    """How (l, r) is read as (eps_L, eps_R), and the squared scale of the half-normal priors on l and r."""
+class _Attacked(NamedTuple):
+    """Outcome of the attack stage."""
 
-    definition: str = "posterior_odds"
-    prior_scale2: float = 10.0
-
-    def __post_init__(self) -> None:
-        check_choice("bmp.definition", self.definition, privacy.DEFINITIONS)
-        check_real("bmp.prior_scale2", self.prior_scale2, 0.01, 10_000)
-
-
-class _Posteriors(NamedTuple):
-    """Per node: columns of the node table. Pooled: the summary's block, and sentences to warn with."""
-
-    columns: dict[str, np.ndarray]
-    pooled: dict[str, Any]
-    warnings: tuple[str, ...]
+    statistic: np.ndarray
+    member: np.ndarray
+    counts: Counts
+    auc: AttackAUC
+    rows: list[dict[str, Any]]
+    rules: list[dict[str, Any]]
 
 
 def audit_graph(
     graph: Graph | str | os.PathLike[str],
     *,
-    sampler: SamplerConfig = SamplerConfig(),
+    sampler: SamplerConfig | str | Callable[..., Any] = SamplerConfig(),
     train: TrainConfig = TrainConfig(),
     model: ModelConfig | str | Builder = ModelConfig(),
     shadow: ShadowConfig = ShadowConfig(),
     edges: EdgeConfig = EdgeConfig(),
+    noise: NoiseConfig = NoiseConfig(),
     attack: AttackConfig = AttackConfig(),
     posterior: str = "exact",
     bmp: BMPConfig = BMPConfig(),
+    column: Any = None,
     seed: int = 0,
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -84,15 +93,18 @@ def audit_graph(
     Args:
         graph: from ``jaxaudit.graph.data``; or the name of an embedded source ("digits_knn", "csbm"); or the path of
             an npz file.
-        sampler: how training nodes are drawn.
+        sampler: how training nodes are drawn: settings, a name, or a function of your own, see
+            ``jaxaudit.graph.samplers.custom``.
         train: how a model is trained.
         model: architecture, as a configuration or by name; or a builder of your own, called with (features, hidden,
-            classes), that returns a ``Model`` (whose shadow models are not stored).
+            classes), that returns a ``Model`` or ``(init, apply)`` (whose shadow models are not stored).
         shadow: how many models, and how they are computed.
         edges: what training and inference may see.
-        attack: statistic and decision rule.
-        bmp: reading of the privacy parameters and their prior.
-        posterior: engine of the pooled posterior, ``exact`` or ``nuts``; nodes always get the exact one.
+        noise: Gaussian noise on the trained weights or on the answers.
+        attack: what is seen, statistic, decision rule, and the attacks to compare.
+        posterior: engine of the pooled and the group posteriors, ``exact``, ``nuts`` or ``mhaar``.
+        bmp: reading of the privacy parameters, their prior, and the levels to infer.
+        column: (n,) labels of any kind, one per node: a further grouping.
         seed: >= 0; everything random follows from it.
         cache_dir: folder for stage results; None keeps none.
         progress: shows and times the stages.
@@ -112,45 +124,57 @@ def audit_graph(
         >>> len(result.table), result.summary["shadows"]["trained"]
         (80, 8)
     """
-    graph = _as_graph(graph)
+    graph, sampler = _as_graph(graph), as_sampler(sampler)
     model = ModelConfig(model) if isinstance(model, str) else model
-    _check(graph, sampler, edges, posterior, seed)
+    names = _check(graph, sampler, edges, shadow, noise, attack, posterior, bmp, column, seed)
     store, progress = Store(cache_dir), progress or Progress()
-    samples, priors = _draw(graph, sampler, edges, shadow, seed, store, progress)
-    ensemble = train_and_query(
-        graph, samples, sampler=sampler, model=model, train=train, chunk=shadow.chunk, train_edges=edges.train,
-        inference=edges.inference, seed=seed, store=store, stage=progress.stage,
+    with progress.stage("samples", shadow.count + shadow.targets):
+        drawn = stored_samples(store, graph, sampler, seed, shadow.count + shadow.targets, edges.train)
+    with progress.stage("priors", 1 if sampler.exact else shadow.prior_draws) as bar:
+        priors = stored_priors(store, graph, sampler, seed, shadow.prior_draws, bar.advance)
+    prior = priors.usable
+    everyone = train_and_query(
+        graph, drawn, sampler=sampler, model=model, train=train, chunk=shadow.chunk, train_edges=edges.train,
+        inference=edges.inference, noise=noise, design=draw_design(prior, seed) if "g_base" in names else None,
+        seed=seed, store=store, stage=progress.stage,
     )  # fmt: skip
-    member = np.ascontiguousarray(samples.nodes.T)
-    with progress.stage("attack"):
-        logits = np.where(ensemble.finite[:, None, None], ensemble.logits, np.nan)
-        statistic = node_statistic(logits, graph.labels, attack.statistic)
-        prior = usable_prior(priors)
-        counts = count_errors(statistic, member, attack, prior)
-        auc = attack_auc(statistic, member, np.clip(prior, 1e-9, 1 - 1e-9), seed)
+    samples, ensemble = drawn.part(slice(shadow.count)), everyone.part(slice(shadow.count))
+    attacked = _attack(graph, drawn, everyone, sampler, shadow, attack, names, prior, seed, progress)
+    counts, member = attacked.counts, attacked.member
     with progress.stage("posterior"):
-        posteriors = _posteriors(counts, prior, posterior, bmp, seed)
-    table = _table(graph, priors, counts, auc, posteriors)
+        found = infer_posteriors(counts, prior, graph, posterior, bmp, column, seed)
+    with progress.stage("shared models"):
+        shared, alarms = share_models(counts, member, bmp, seed)
+    with progress.stage("exposure"):
+        exposure = measure_exposure(counts, member, seed)
+    table = _table(graph, priors, counts, attacked.auc, found, exposure)
     accuracy = accuracies(ensemble.logits, graph.labels, samples.nodes)
-    named = asdict(model) if isinstance(model, ModelConfig) else {"name": getattr(model, "__qualname__", repr(model))}
-    config = {
-        "audit": "graph", "sampler": sampler.settings(), "train": asdict(train), "model": named,
-        "shadow": asdict(shadow), "edges": asdict(edges), "attack": asdict(attack), "posterior": posterior,
-        "bmp": asdict(bmp), "seed": seed,
+    summary = summarise(
+        table, samples, priors, ensemble, accuracy, counts, attacked.auc, attack, bmp.definition, prior, seed
+    )
+    summary |= found.blocks | {
+        "attacks": attacked.rows, "rules": attacked.rules, "heterogeneity": exposure.heterogeneity,
+        "readings": readings(table, prior), "bmdp": given_others(sampler, priors, bmp.definition),
     }  # fmt: skip
-    summary = summarise(table, samples, priors, ensemble, accuracy, counts, auc, attack, bmp.definition, prior, seed)
-    summary["pooled"] = posteriors.pooled
-    warnings = find_warnings(graph, sampler, samples, priors, ensemble, table)
+    summary["pooled"]["shared_models"] = shared
+    named = asdict(model) if isinstance(model, ModelConfig) else {"name": getattr(model, "__qualname__", repr(model))}
     return AuditResult(
         audit="graph",
-        config=config,
+        config={
+            "audit": "graph", "sampler": sampler.settings(), "train": asdict(train), "model": named,
+            "shadow": asdict(shadow), "edges": asdict(edges), "noise": asdict(noise), "attack": asdict(attack),
+            "posterior": posterior, "bmp": asdict(bmp), "seed": seed,
+        },
         data=_describe(graph),
         summary=summary,
-        warnings=graph.warnings() + warnings + posteriors.warnings,
+        warnings=(
+            *graph.warnings(), *find_warnings(graph, sampler, samples, priors, ensemble, table),
+            *training_warnings(train, noise), *found.warnings, *alarms,
+        ),
         timings=progress.timings,
         table=table,
-        evidence=_evidence(counts, statistic, member),
-    )
+        evidence=_evidence(counts, attacked.statistic, member),
+    )  # fmt: skip
 
 
 def _as_graph(graph: Any) -> Graph:
@@ -163,104 +187,76 @@ def _as_graph(graph: Any) -> Graph:
     raise InputError(f"graph must be a Graph (see graph_from_arrays), a name or a path, got {type(graph).__name__}")
 
 
-def _check(graph: Graph, sampler: SamplerConfig, edges: EdgeConfig, posterior: str, seed: int) -> None:
+def _check(
+    graph: Graph, sampler: SamplerConfig, edges: EdgeConfig, shadow: ShadowConfig, noise: NoiseConfig,
+    attack: AttackConfig, posterior: str, bmp: BMPConfig, column: Any, seed: int,
+) -> tuple[str, ...]:  # fmt: skip
+    """Refuse what breaks a rule before anything is computed; the attacks to compare."""
     check_int("seed", seed, 0, 2**32 - 1)
-    check_choice("posterior", posterior, POSTERIORS)
+    check_choice("posterior", posterior, ENGINES)
     sampler.quota(graph.num_nodes)
     sampler.check_edges(edges.train)
+    even = not sampler.paired or shadow.count % 2 == 0
+    require(even, "shadow.count", "be even with sampler.paired=true", shadow.count)
+    if (labels := bmp.column if column is None else column) is not None:
+        node_column(labels, graph.num_nodes)
+    names = named_attacks(attack.compare)
+    whole = attack.observes in ("logits", "probabilities") and not noise.outputs
+    if "g_base" in attack.compare:
+        rule = "leave g_base out unless attack.observes is logits or probabilities and noise.outputs is 0"
+        require(whole, "attack.compare", rule, attack.observes if not noise.outputs else f"outputs={noise.outputs}")
+    return names if whole else tuple(name for name in names if name != "g_base")
 
 
-def _draw(
-    graph: Graph,
-    sampler: SamplerConfig,
-    edges: EdgeConfig,
-    shadow: ShadowConfig,
-    seed: int,
-    store: Store,
-    progress: Progress,
-) -> tuple[Samples, Priors]:
-    """The shadows' training sets and the sampler's priors, from the store where they are there."""
-    identity = {"data": graph.digest(), "sampler": sampler.settings(), "seed": seed}
-
-    def draw() -> dict[str, Any]:
-        return vars(draw_samples(graph, sampler, seed, shadow.count, edges.train))
-
-    with progress.stage("samples", shadow.count):
-        drawn: dict[str, Any] = store.cached("samples", digest(identity, edges.train, shadow.count), draw)
-        samples = Samples(**{**drawn, "quota": int(drawn["quota"])})
-    with progress.stage("priors", 1 if sampler.exact_prior(graph.num_nodes) is not None else shadow.prior_draws) as bar:
-
-        def estimate() -> dict[str, Any]:
-            return vars(estimate_priors(graph, sampler, seed, shadow.prior_draws, advance=bar.advance))
-
-        found: dict[str, Any] = store.cached("priors", digest(identity, shadow.prior_draws), estimate)
-    scalars = {"exact": bool(found["exact"]), "draws": int(found["draws"]), "exhausted": float(found["exhausted"])}
-    return samples, Priors(**{**found, **scalars})
-
-
-def usable_prior(priors: Priors) -> np.ndarray:
-    """The prior, with a Monte-Carlo estimate of 0 or 1 replaced by the other end of its interval.
-
-    No draw in 10,000 does not make a probability 0; its odds would be infinite for want of draws.
-    """
-    gamma = priors.gamma
-    if priors.exact:
-        return gamma
-    return np.where(gamma <= 0, priors.upper, np.where(gamma >= 1, priors.lower, gamma))
+def _attack(
+    graph: Graph, drawn: Samples, everyone: Ensemble, sampler: SamplerConfig, shadow: ShadowConfig,
+    attack: AttackConfig, names: tuple[str, ...], prior: np.ndarray, seed: int, progress: Progress,
+) -> _Attacked:  # fmt: skip
+    """Counts and AUCs of the shadows, and attacks and rules side by side."""
+    member, inner = np.ascontiguousarray(drawn.nodes.T), np.clip(prior, 1e-9, 1 - 1e-9)
+    models, paired = np.arange(shadow.count), sampler.paired
+    with progress.stage("attack"):
+        logits = np.where(everyone.finite[:, None, None], everyone.logits, np.nan)
+        seen = observe(logits, graph.labels, attack.observes, attack.topk, attack.statistic)
+        if everyone.contrast is not None:
+            seen = seen._replace(contrast=everyone.contrast.transpose(1, 0, 2))
+        shadows, inside = select(seen, models), member[:, : shadow.count]
+        statistic = np.asarray(shadows.statistic)
+        counts = count_errors(statistic, inside, attack, prior, paired)
+        auc = attack_auc(statistic, inside, inner, seed, paired=paired)
+    rows: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
+    with progress.stage("compare", len(names)):
+        if names:
+            targets: dict[str, Any] = {}
+            if shadow.targets:
+                others = np.arange(shadow.count, shadow.count + shadow.targets)
+                targets = {"target": select(seen, others), "target_member": member[:, shadow.count :]}
+            found = compare_attacks(
+                shadows, inside, Context(inner, seed), attacks=names, paired=paired, seed=seed, **targets
+            )
+            rows = [row.flat() for row in found]
+            rules = compare_rules(statistic, inside, prior, level=attack.level, paired=paired, seed=seed)
+    return _Attacked(statistic, inside, counts, auc, rows, rules)
 
 
-def _posteriors(counts: Counts, prior: np.ndarray, engine: str, bmp: BMPConfig, seed: int) -> _Posteriors:
-    """Privacy parameters of the auditable nodes, NaN elsewhere, and of all of them pooled."""
-    ok = counts.auditable
-    names = [f"{x}_{q}" for x in ("r", "l") for q in _QUANTILES] + ["r_lower", "l_lower"]
-    columns = {name: np.full(ok.size, np.nan) for name in names}
-    pooled: dict[str, Any] = {"engine": engine, "nodes": int(ok.sum())}
-    warnings: tuple[str, ...] = ()
-    if ok.any():
-        fp, n_out, fn, n_in = (part[ok].astype(np.int64) for part in (counts.fp, counts.n_out, counts.fn, counts.n_in))
-        exact = privacy.exact_posterior(fp, n_out, fn, n_in, bmp.prior_scale2)
-        limits = privacy.functional_limits(fp, n_out, fn, n_in)
-        for x in ("r", "l"):
-            for q, level in _QUANTILES.items():
-                columns[f"{x}_{q}"][ok] = exact.quantile(x, level)
-        columns["r_lower"][ok], columns["l_lower"][ok] = limits.r_lower, limits.l_lower
-        scales = dict.fromkeys((*_SENSITIVITY, bmp.prior_scale2) if engine == "exact" else _SENSITIVITY)
-        by_scale = {scale2: _intervals(privacy.pooled_posterior(fp, n_out, fn, n_in, scale2)) for scale2 in scales}
-        pooled["prior_sensitivity"] = {f"{scale2:g}": by_scale[scale2] for scale2 in _SENSITIVITY}
-        if engine == "nuts":
-            draws = privacy.pooled_nuts(fp, n_out, fn, n_in, bmp.prior_scale2, seed=seed, warmup=300, draws=500)
-            warnings = draws.warnings
-            pooled |= {
-                "rhat": max(draws.rhat.values()), "ess": min(draws.ess_bulk.values()), "divergences": draws.divergences,
-            }  # fmt: skip
-            pooled |= _intervals(draws)
-        else:
-            pooled |= by_scale[bmp.prior_scale2]
-    else:
-        pooled |= {x: dict.fromkeys(_QUANTILES, float("nan")) for x in ("r", "l")}
-    for suffix in (*_QUANTILES, "lower"):
-        eps_L, eps_R = privacy.from_canonical(columns[f"l_{suffix}"], columns[f"r_{suffix}"], prior, bmp.definition)
-        columns[f"eps_R_{suffix}"], columns[f"eps_L_{suffix}"] = eps_R, eps_L
-    return _Posteriors(columns, pooled, warnings)
-
-
-def _intervals(pooled: Any) -> dict[str, dict[str, float]]:
-    """5, 50 and 95 % quantiles of the pooled r and l."""
-    return {x: {q: float(pooled.quantile(x, level)) for q, level in _QUANTILES.items()} for x in ("r", "l")}
-
-
-def _table(graph: Graph, priors: Priors, counts: Counts, auc: AttackAUC, posteriors: _Posteriors) -> pd.DataFrame:
+def _table(
+    graph: Graph, priors: Priors, counts: Counts, auc: AttackAUC, found: Posteriors, exposure: Exposure
+) -> pd.DataFrame:
     """One row per node."""
-    names = [f"{x}_{q}" for x in ("r", "l", "eps_R", "eps_L") for q in _QUANTILES]
+    quantiles = ("q05", "q50", "q95")
+    names = [f"{x}_{q}" for x in ("r", "l", "eps_R", "eps_L") for q in quantiles]
     names += ["r_lower", "l_lower", "eps_R_lower", "eps_L_lower"]
+    names += [name for name in found.columns if name not in names]
     with np.errstate(invalid="ignore", divide="ignore"):
         worse = counts.auditable & (counts.fp / counts.n_out + counts.fn / counts.n_in > 1)
     return pd.DataFrame(
         {
             "node": np.arange(graph.num_nodes), "label": graph.labels, "degree": graph.degree,
             "prior": priors.gamma, "prior_lower": priors.lower, "prior_upper": priors.upper,
+            "log_odds": np.asarray(privacy.prior_lower_bound(priors.usable)[1]),
             "n_in": counts.n_in, "n_out": counts.n_out, "fp": counts.fp, "fn": counts.fn, "auditable": counts.auditable,
-            **{name: posteriors.columns[name] for name in names},
+            **{name: found.columns[name] for name in names}, **exposure.columns,
             "auc_likelihood_ratio": auc.node_likelihood_ratio, "auc_standardised": auc.node_standardised,
             "worse_than_chance": worse,
         }

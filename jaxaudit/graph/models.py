@@ -1,8 +1,8 @@
-"""Graph models behind one protocol: ``prepare`` edge weights once, ``init`` parameters, ``apply`` them.
+"""Graph models behind one protocol of two functions: ``init`` parameters, ``apply`` them.
 
 ``apply`` sees one model; the caller vmaps or maps. ``MODELS`` is the registry that ``model=`` names; a user's own
-builder of the same signature serves as well. All models have two layers and no dropout, are initialised as their
-PyTorch Geometric namesakes, and send values along edges through ``neighbour_sum`` only.
+builder of the same signature serves as well. All models have two layers, are initialised as their PyTorch Geometric
+namesakes, and send values along edges through ``neighbour_sum`` only. Dropout is an option of training.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "SparseFeatures",
     "Structure",
     "build_model",
+    "drop",
     "entry_mask",
     "graph_arrays",
     "multiply",
@@ -46,22 +47,59 @@ class ModelConfig:
         check_choice("model", self.name, MODELS)
 
 
-class Model(NamedTuple):
-    """A graph model as pure functions.
+def _mask_itself(structure: Structure, mask: jax.Array) -> jax.Array:
+    return mask
 
-    ``prepare(structure, mask) -> weights`` is done once per model and edge set; mask is (2E + n,) float32, 1 on
-    self-loops; weights are any pytree.
-    ``init(key) -> params``, a nested dict of arrays.
-    ``apply(params, features, structure, weights) -> logits`` (n, classes) float32.
+
+class Model(NamedTuple):
+    """A graph model as pure functions; the first two suffice.
+
+    Edges are the entries of ``structure.pattern``: entry j goes from the sender ``columns[j]`` to the receiver
+    ``rows[j]``. What a model may see is a (2E + n,) float32 mask over them, 1 on self-loops; an entry with mask 0
+    must have no influence.
+
+    Attributes:
+        init: ``init(key) -> params``, a nested dict of arrays, without the key ``loss``.
+        apply: ``apply(params, features, structure, weights) -> logits``, (n, classes) float32; the call of inference.
+            Features are (n, f) float32 or ``SparseFeatures``; ``multiply`` takes both. A model that can be trained
+            with dropout has a further parameter ``dropout=None``, which training sets to (key, rate); see ``drop``.
+        prepare: ``prepare(structure, mask) -> weights``, any pytree: what depends on the visible edges alone is
+            computed once per model, not in every epoch. Default: the weights are the mask itself.
     """
 
-    prepare: Callable[[Structure, jax.Array], Any]
     init: Callable[[jax.Array], Any]
-    apply: Callable[[Any, Features, Structure, Any], jax.Array]
+    apply: Callable[..., jax.Array]
+    prepare: Callable[[Structure, jax.Array], Any] = _mask_itself
 
 
-Builder = Callable[[int, int, int], Model]
-"""Makes a model of (features, hidden, classes)."""
+Builder = Callable[[int, int, int], Model | tuple[Callable[..., Any], Callable[..., Any]]]
+"""Makes a model, or the pair (init, apply), of (features, hidden, classes)."""
+
+Dropout = tuple[jax.Array, float]
+
+
+def drop(hidden: jax.Array, dropout: Dropout | None) -> jax.Array:
+    """Zero a random share of the activations and scale the others by 1/(1 − rate), which keeps the mean.
+
+    Placed where node-level audits of two-layer models have it: on the hidden activations, between the ReLU and the
+    second layer (``BaseGNN.forward`` of the public MIA-audit-GNN, arXiv:2505.24089); neither on the input features nor
+    on attention weights, unlike the GAT of Veličković et al.
+
+    Args:
+        hidden: (n, h) float.
+        dropout: (key, rate in [0, 1)), or None, which returns ``hidden`` itself.
+
+    Returns:
+        (n, h) float; row i depends on the key and on i, so that appended rows change nothing.
+
+    Example:
+        >>> drop(jnp.ones((1, 4)), (jax.random.key(1), 0.5)).tolist()
+        [[2.0, 0.0, 2.0, 2.0]]
+    """
+    if dropout is None:
+        return hidden
+    key, rate = dropout
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, hidden.shape), hidden / (1 - rate), 0)
 
 
 def _fan_in(inputs: int) -> Callable[..., jax.Array]:
@@ -158,16 +196,18 @@ class _Linear(nn.Module):
 
 
 class _GCN(nn.Module):
-    """Two graph convolutions with a ReLU between, no dropout."""
+    """Two graph convolutions with a ReLU between."""
 
     features: int
     hidden: int
     classes: int
 
     @nn.compact
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
+    def __call__(
+        self, features: Features, structure: Structure, weights: jax.Array, dropout: Dropout | None = None
+    ) -> jax.Array:
         hidden = nn.relu(_GraphConvolution(self.features, self.hidden)(features, structure, weights))
-        return _GraphConvolution(self.hidden, self.classes)(hidden, structure, weights)
+        return _GraphConvolution(self.hidden, self.classes)(drop(hidden, dropout), structure, weights)
 
 
 class _TwoLayers(nn.Module):
@@ -176,16 +216,26 @@ class _TwoLayers(nn.Module):
     first: nn.Module
     second: nn.Module
 
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
-        return self.second(nn.relu(self.first(features, structure, weights)), structure, weights)
+    def __call__(
+        self, features: Features, structure: Structure, weights: jax.Array, dropout: Dropout | None = None
+    ) -> jax.Array:
+        hidden = nn.relu(self.first(features, structure, weights))
+        return self.second(drop(hidden, dropout), structure, weights)
 
 
-def _flax_model(module: nn.Module, features: int, prepare: Callable[[Structure, jax.Array], jax.Array]) -> Model:
+def _flax_model(
+    module: nn.Module, features: int, prepare: Callable[[Structure, jax.Array], jax.Array] = _mask_itself
+) -> Model:
     def init(key: jax.Array) -> Any:
         # Shapes come from the fields, so a one-node graph without edges is enough to initialise.
         return module.init(key, jnp.zeros((1, features)), one_node(), jnp.ones(1))
 
-    return Model(prepare, init, module.apply)
+    def apply(
+        params: Any, features: Features, structure: Structure, weights: Any, dropout: Dropout | None = None
+    ) -> jax.Array:
+        return module.apply(params, features, structure, weights, dropout)
+
+    return Model(init, apply, prepare)
 
 
 def _gcn(features: int, hidden: int, classes: int) -> Model:
@@ -203,26 +253,32 @@ def _sage(features: int, hidden: int, classes: int) -> Model:
 def _gin(features: int, hidden: int, classes: int) -> Model:
     """Graph isomorphism network: Xu et al. 2019 (arXiv:1810.00826); ε fixed at 0 (GIN-0), as PyG's GINConv default."""
     module = _TwoLayers(_GinConvolution(features, hidden, hidden), _GinConvolution(hidden, hidden, classes))
-    return _flax_model(module, features, lambda structure, mask: mask)
+    return _flax_model(module, features)
 
 
 def _gat(features: int, hidden: int, classes: int) -> Model:
     """Graph attention network: Veličković et al. 2018 (arXiv:1710.10903), 8 heads of ``hidden``, then 1 head.
 
-    ReLU between the layers and no dropout, as in Khosla, arXiv:2601.17130.
+    ReLU between the layers, as in Khosla, arXiv:2601.17130.
     """
     first = _AttentionConvolution(features, hidden, GAT_HEADS)
     module = _TwoLayers(first, _AttentionConvolution(GAT_HEADS * hidden, classes, 1))
-    return _flax_model(module, features, lambda structure, mask: mask)
+    return _flax_model(module, features)
 
 
 def _mlp(features: int, hidden: int, classes: int) -> Model:
     """The baseline without edges: the GCN with the identity in place of Â."""
     module = _TwoLayers(_Linear(features, hidden), _Linear(hidden, classes))
-    return _flax_model(module, features, lambda structure, mask: mask)
+    return _flax_model(module, features)
 
 
-MODELS: dict[str, Builder] = {"gcn": _gcn, "sage": _sage, "gin": _gin, "gat": _gat, "mlp": _mlp}
+MODELS: dict[str, Callable[[int, int, int], Model]] = {
+    "gcn": _gcn,
+    "sage": _sage,
+    "gin": _gin,
+    "gat": _gat,
+    "mlp": _mlp,
+}
 """Name -> builder of (features, hidden, classes)."""
 
 
@@ -230,7 +286,7 @@ def build_model(model: str | Builder, features: int, hidden: int, classes: int) 
     """The registered model of that name, or what the user's own builder makes.
 
     Raises:
-        InputError: unknown name; or a model whose parameters are not a nested dict of arrays.
+        InputError: unknown name; or a model of one's own that breaks the protocol of ``Model``.
 
     Example:
         >>> model = build_model("gcn", features=3, hidden=4, classes=2)
@@ -239,8 +295,10 @@ def build_model(model: str | Builder, features: int, hidden: int, classes: int) 
     """
     if not callable(model):
         return MODELS[check_choice("model", model, MODELS)](features, hidden, classes)
-    built = model(features, hidden, classes)
-    require(isinstance(built, Model), "model", "build a jaxaudit.graph.Model", type(built).__name__)
+    made = model(features, hidden, classes)
+    pair = isinstance(made, tuple) and len(made) in (2, 3) and all(callable(part) for part in made)
+    require(pair, "model", "build a jaxaudit.graph.Model or a pair (init, apply)", type(made).__name__)
+    built = made if isinstance(made, Model) else Model(*made)
     params = jax.eval_shape(built.init, jax.random.key(0))
     fits = isinstance(params, dict) and "loss" not in params
     require(fits, "model", "have a nested dict of arrays as parameters, without the key 'loss'", type(params).__name__)

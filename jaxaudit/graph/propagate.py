@@ -29,9 +29,10 @@ Method = Literal["bcsr", "segment"]
 
 
 class Pattern(NamedTuple):
-    """Where a sparse (rows, columns) matrix has entries, sorted by row; int32 arrays.
+    """Where a sparse (rows, columns) matrix has entries, sorted by row; int32 arrays, of NumPy on the host.
 
-    ``transpose_order[j]`` is the position, in row order, of the j-th entry in column order.
+    ``transpose_order[j]`` is the position, in row order, of the j-th entry in column order. Entries behind the last
+    row start are spare: they pad the arrays, lie in the last row and column, and must have weight 0.
     """
 
     rows: jax.Array
@@ -56,7 +57,7 @@ class Pattern(NamedTuple):
 
 
 def csr_pattern(indices: np.ndarray, starts: np.ndarray, columns: int) -> Pattern:
-    """The pattern of a CSR matrix (host side).
+    """The pattern of a CSR matrix, as NumPy arrays.
 
     Args:
         indices: (nnz,) column of each entry, ascending within a row.
@@ -70,12 +71,12 @@ def csr_pattern(indices: np.ndarray, starts: np.ndarray, columns: int) -> Patter
     rows = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     order = np.lexsort((rows, indices))
     transpose_starts = np.searchsorted(indices[order], np.arange(columns + 1))
-    parts = (rows, indices, starts, indices[order], rows[order], transpose_starts, order)
-    return Pattern(*(jnp.asarray(part.astype(np.int32)) for part in parts))
+    parts: Any = (rows, indices, starts, indices[order], rows[order], transpose_starts, order)
+    return Pattern(*(part.astype(np.int32) for part in parts))
 
 
-def adjacency(edges: np.ndarray, num_nodes: int) -> tuple[Pattern, jax.Array]:
-    """Both directions of every edge and one self-loop per node, sorted by receiver.
+def adjacency(edges: np.ndarray, num_nodes: int) -> tuple[Pattern, Any]:
+    """Both directions of every edge and one self-loop per node, sorted by receiver; NumPy arrays.
 
     Args:
         edges: (2, E) undirected edges, each once.
@@ -91,7 +92,7 @@ def adjacency(edges: np.ndarray, num_nodes: int) -> tuple[Pattern, jax.Array]:
     edge = np.concatenate([number, number, np.full(num_nodes, edges.shape[1])])
     order = np.lexsort((senders, receivers))
     starts = np.searchsorted(receivers[order], np.arange(num_nodes + 1))
-    return csr_pattern(senders[order], starts, num_nodes), jnp.asarray(edge[order].astype(np.int32))
+    return csr_pattern(senders[order], starts, num_nodes), edge[order].astype(np.int32)
 
 
 def default_method() -> Method:

@@ -1,5 +1,6 @@
 """Shadow models: train an ensemble on the draws of a sampler, and query every node of every model.
 
+Each model trains on the subgraph of its own draw, cut out and padded (``compact``), and is queried on the whole graph.
 Model k depends on the data, the settings, the seed and k, never on how many models there are. Each
 is stored by itself, so that a killed run resumes, a larger ensemble reuses a smaller one, and other
 attacks, rules and inference edges train nothing.
@@ -10,21 +11,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
+from scipy import sparse
 
+from jaxaudit.graph.attacks.g_base import Design, contrast_queries
+from jaxaudit.graph.compact import Part, capacities, cut_out, whole
 from jaxaudit.graph.data import Graph
-from jaxaudit.graph.models import GAT_HEADS, Builder, ModelConfig, build_model, entry_mask, graph_arrays
+from jaxaudit.graph.models import GAT_HEADS, Builder, ModelConfig, build_model
+from jaxaudit.graph.noise import NoiseConfig, noisy_logits, noisy_params
+from jaxaudit.graph.per_model import Entry, PerModel
 from jaxaudit.graph.sampling import SamplerConfig, Samples
+from jaxaudit.graph.structure import HostGraph, entry_mask, host_graph
 from jaxaudit.graph.training import TrainConfig, make_fit
-from jaxaudit.runtime.checks import check_choice, check_int
-from jaxaudit.runtime.chunks import pad_rows, rows_per_chunk
-from jaxaudit.runtime.devices import ensemble_map, ensemble_mesh, ensemble_size
+from jaxaudit.runtime.checks import check_choice, check_int, require
+from jaxaudit.runtime.chunks import rows_per_chunk
+from jaxaudit.runtime.devices import ensemble_map, ensemble_mesh
 from jaxaudit.runtime.keys import stream_key
 from jaxaudit.runtime.store import Store, digest
 
@@ -33,9 +40,10 @@ __all__ = ["INFERENCE", "Ensemble", "ShadowConfig", "TrainConfig", "inference_ma
 INFERENCE = ("split", "full", "none")
 _GROUP = 16  # models per compiled call: the unit of progress and of what a killed run can lose
 _ACCELERATOR_BYTES = 4 << 30
+_HOST_BYTES = 192 << 20  # the cut-out subgraphs of a group
+_TRAINING = 2  # raised whenever a model of the same settings comes out otherwise: 2 trains on the cut-out subgraph
 
-
-_GCN, _PUBLISHED = ModelConfig(), TrainConfig()
+_GCN, _PUBLISHED, _NO_NOISE = ModelConfig(), TrainConfig(), NoiseConfig()
 
 
 @dataclass(frozen=True)
@@ -47,16 +55,22 @@ class ShadowConfig:
         chunk: models vmapped at a time on each device; 0: 1 on CPUs, up to 16 by memory elsewhere. Floating-point
             sums, and so the logits, depend on it slightly; draws do not.
         prior_draws: Monte-Carlo draws for the priors of samplers without a closed form.
+        targets: further models, from the draws after the shadows', that the attacks of ``attack.compare`` are judged
+            on while all shadows teach; 0, or in [2, 100000]. Without them the two halves of the shadows judge each
+            other. Error counts and posteriors rest on the shadows in either case.
     """
 
     count: int = 64
     chunk: int = 0
     prior_draws: int = 10_000
+    targets: int = 0
 
     def __post_init__(self) -> None:
         check_int("shadow.count", self.count, 4, 100_000)
         check_int("shadow.chunk", self.chunk, 0, self.count)
         check_int("shadow.prior_draws", self.prior_draws, 1)
+        check_int("shadow.targets", self.targets, 0, 100_000)
+        require(self.targets != 1, "shadow.targets", "be 0 or at least 2", self.targets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +81,24 @@ class Ensemble:
         logits: (K, n, classes) float32 under the chosen inference edges.
         losses: (K,) float32 training loss before the last update.
         finite: (K,) bool, loss and logits are finite.
+        epochs: (K,) int32 epochs run.
         trained: models trained in this run; the others came from the store.
+        contrast: (K, n, S) float32, what ``g_base`` asks for; None where it was not asked.
     """
 
     logits: np.ndarray
     losses: np.ndarray
     finite: np.ndarray
+    epochs: np.ndarray
     trained: int
+    contrast: np.ndarray | None = None
+
+    def part(self, models: slice) -> Ensemble:
+        """Some of the models; ``trained`` stays that of the run."""
+        contrast = None if self.contrast is None else self.contrast[models]
+        return Ensemble(
+            self.logits[models], self.losses[models], self.finite[models], self.epochs[models], self.trained, contrast
+        )
 
 
 def inference_mask(nodes: Any, edges: Any, train_edges: Any, setting: str, traversed: bool) -> Any:
@@ -99,25 +124,45 @@ def inference_mask(nodes: Any, edges: Any, train_edges: Any, setting: str, trave
     return (train_edges if traversed else first & second) | ~(first | second)
 
 
+class _Programs(NamedTuple):
+    """The jitted functions of a group of models; data are arguments, never closures."""
+
+    fit: Callable[..., Any]
+    query: Callable[..., Any]
+    contrast: Callable[..., Any]
+
+
 @lru_cache(maxsize=16)
 def _compiled(
-    builder: str | Builder, features: int, classes: int, train: TrainConfig, mesh: Mesh, chunk: int
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The jitted training and inference of a group of models; data are arguments, never closures."""
+    builder: str | Builder, features: int, classes: int, train: TrainConfig, noisy: tuple[bool, bool], mesh: Mesh,
+    chunk: int,
+) -> _Programs:  # fmt: skip
+    """Programs of one model type; ``noisy`` says whether weights and outputs carry noise, of traced size."""
     model = build_model(builder, features, train.hidden, classes)
-    train_one = make_fit(model, train)
+    train_one = make_fit(model, train, report_epochs=True)
+    ask = contrast_queries(model)
 
-    def fit(item: Any, shared: Any) -> tuple[Any, jax.Array]:
-        key, nodes, edges = item
-        x, structure, labels = shared
-        return train_one(key, x, structure, entry_mask(structure, edges), labels, nodes)
+    def fit(item: tuple[jax.Array, Part], _: None) -> tuple[Any, jax.Array, jax.Array]:
+        key, part = item
+        mask = entry_mask(part.structure, part.edges)
+        return train_one(key, part.features, part.structure, mask, part.labels, part.use)
+
+    def released(params: Any, key: jax.Array, sigma: jax.Array) -> Any:
+        return noisy_params(key, params, sigma) if noisy[0] else params
 
     def query(item: Any, shared: Any) -> jax.Array:
-        params, edges = item
-        x, structure, _ = shared
-        return model.apply(params, x, structure, model.prepare(structure, entry_mask(structure, edges)))
+        params, (weight_key, output_key), edges = item
+        x, structure, (weights, outputs) = shared
+        params = released(params, weight_key, weights)
+        logits = model.apply(params, x, structure, model.prepare(structure, entry_mask(structure, edges)))
+        return noisy_logits(output_key, logits, outputs) if noisy[1] else logits
 
-    return jax.jit(ensemble_map(fit, mesh, chunk=chunk)), jax.jit(ensemble_map(query, mesh, chunk=chunk))
+    def contrast(item: Any, shared: Any) -> jax.Array:
+        params, (weight_key, _) = item
+        x, structure, (weights, _), labels, edges, design = shared
+        return ask(released(params, weight_key, weights), x, structure, labels, edges, design)
+
+    return _Programs(*(jax.jit(ensemble_map(program, mesh, chunk=chunk)) for program in (fit, query, contrast)))
 
 
 def _auto_chunk(graph: Graph, hidden: int) -> int:
@@ -139,6 +184,8 @@ def train_and_query(
     chunk: int = 0,
     train_edges: str = "induced",
     inference: str = "split",
+    noise: NoiseConfig = _NO_NOISE,
+    design: Design | None = None,
     seed: int = 0,
     store: Store | None = None,
     mesh: Mesh | None = None,
@@ -148,15 +195,17 @@ def train_and_query(
 
     Args:
         graph: n nodes, E edges.
-        samples: K draws of ``sampler`` with ``train_edges`` and ``seed``.
+        samples: K draws of ``sampler`` with ``train_edges`` and ``seed``, from the first on.
         sampler: how ``samples`` came about, as ``train_edges`` and ``seed``; part of the stored models' identity.
         model: architecture, registered or the user's own builder. Models of the latter are not stored: code has no
-            identity that would tell when they are out of date.
+            identity that would tell when they are out of date. The same holds for a sampler without one.
         train: optimisation.
         chunk: models vmapped at a time on each device; 0 chooses.
         train_edges: ``induced`` or ``traversed``.
-        seed: of ``samples`` and of the initial weights.
         inference: one of ``INFERENCE``.
+        noise: added to the trained weights and to the answers; trains nothing.
+        design: also ask each model the queries of ``g_base``.
+        seed: of ``samples`` and of the initial weights.
         store: where models and logits are kept.
         mesh: devices; None takes all.
         stage: opens a progress stage from a name and a number of models.
@@ -165,69 +214,118 @@ def train_and_query(
         InputError: unknown model, edge setting, a bad chunk, or a builder that does not make a ``Model``.
     """
     check_choice("edges.inference", inference, INFERENCE)
-    count, traversed = samples.nodes.shape[0], train_edges == "traversed"
+    count = samples.nodes.shape[0]
     check_int("shadow.chunk", chunk, 0, count)
     builder, named = (model.name, asdict(model)) if isinstance(model, ModelConfig) else (model, None)
-    store = store if store and named else Store(None)
+    store = store if store and named and sampler.storable else Store(None)
     chunk = chunk or _auto_chunk(graph, train.hidden * (GAT_HEADS if builder == "gat" else 1))
     mesh = mesh or ensemble_mesh(min(len(jax.devices()), -(-count // chunk)))  # no device for padding alone
-    fit, query = _compiled(builder, graph.num_features, graph.num_classes, train, mesh, chunk)
-    shared = (*graph_arrays(graph), jnp.asarray(graph.labels))
+    noisy = noise.weights > 0, noise.outputs > 0
+    programs = _compiled(builder, graph.num_features, graph.num_classes, train, noisy, mesh, chunk)
     identity = {
-        "data": graph.digest(), "sampler": sampler.settings(), "train_edges": train_edges, "model": named,
-        "train": asdict(train), "seed": seed, "chunk": chunk, "jax": [jax.__version__, jax.default_backend()],
+        "training": _TRAINING, "data": graph.digest(), "sampler": sampler.settings(), "train_edges": train_edges,
+        "model": named, "train": asdict(train), "seed": seed, "chunk": chunk,
+        "jax": [jax.__version__, jax.default_backend()],
     }  # fmt: skip
-    base = stream_key(seed, "train")
-
-    def fit_group(models: np.ndarray) -> list[dict[str, np.ndarray]]:
-        keys = jax.vmap(lambda k: jax.random.fold_in(base, k))(jnp.asarray(models, jnp.uint32))
-        params, losses = jax.device_get(fit((keys, samples.nodes[models], samples.edges[models]), shared))
-        flat = flatten_dict(params, sep="/")
-        return [{"loss": losses[j]} | {name: leaf[j] for name, leaf in flat.items()} for j in range(models.size)]
-
-    fits, trained = _per_model("train", digest(identity), count, mesh, chunk, fit_group, store, stage)
-
-    def query_group(models: np.ndarray) -> list[dict[str, np.ndarray]]:
-        names = [name for name in fits[0] if name != "loss"]
-        params = unflatten_dict({name: np.stack([fits[k][name] for k in models]) for name in names}, sep="/")
-        masks = [inference_mask(samples.nodes[k], graph.edges, samples.edges[k], inference, traversed) for k in models]
-        return [{"logits": logits} for logits in jax.device_get(query((params, np.stack(masks)), shared))]
-
-    queries, _ = _per_model("infer", digest(identity, inference), count, mesh, chunk, query_group, store, stage)
+    each = PerModel(mesh, chunk, store, stage)
+    host = host_graph(graph)
+    fits, trained = _fit(graph, samples, host, programs, digest(identity), seed, each)
+    models = _Models(graph, host, fits, noise, seed)
+    asked = digest(identity, asdict(noise), inference)
+    queries = _query(models, samples, programs, asked, inference, train_edges == "traversed", each)
     logits = np.stack([entry["logits"] for entry in queries])
     losses = np.array([entry["loss"] for entry in fits], np.float32)
+    epochs = np.array([entry["epochs"] for entry in fits], np.int32)
     finite = np.isfinite(losses) & np.isfinite(logits).all(axis=(1, 2))
-    return Ensemble(logits, losses, finite, trained)
+    contrast = None
+    if design is not None:
+        asked = digest(identity, noise.weights, *(np.asarray(part) for part in design))
+        contrast = np.stack([entry["contrast"] for entry in _contrast(models, design, programs, asked, each)])
+    return Ensemble(logits, losses, finite, epochs, trained, contrast)
 
 
-def _per_model(
-    name: str,
-    identity: str,
-    count: int,
-    mesh: Mesh,
-    chunk: int,
-    compute: Callable[[np.ndarray], list[dict[str, np.ndarray]]],
-    store: Store,
-    stage: Callable[[str, int], Any] | None,
-) -> tuple[list[dict[str, np.ndarray]], int]:
-    """One stored entry per model: load what is there, compute the rest in groups of one compiled shape."""
-    keys = [digest(identity, k) for k in range(count)]
-    entries = [store.load(name, key) for key in keys]
-    missing = np.array([k for k, entry in enumerate(entries) if entry is None], dtype=np.int64)
-    if missing.size:
-        groups = -(-missing.size // max(_GROUP, mesh.size * chunk))
-        size = ensemble_size(-(-missing.size // groups), mesh, chunk)
-        with _stage(stage, name, missing.size) as bar:
-            for first in range(0, missing.size, size):
-                group = missing[first : first + size]
-                for k, entry in zip(group, compute(pad_rows(group, size)), strict=False):  # the rest is padding
-                    entries[k] = entry
-                    store.save(name, keys[k], entry)
-                bar.advance(group.size)
-    return [entry for entry in entries if entry is not None], int(missing.size)
+def _fit(
+    graph: Graph, samples: Samples, host: HostGraph, programs: _Programs, identity: str, seed: int, each: PerModel
+) -> tuple[list[Entry], int]:
+    """Trained parameters, loss and epochs of every model, and how many were trained now."""
+    rooms = capacities(host, samples.nodes, samples.edges, samples.quota)
+    base = stream_key(seed, "train")
+    buffers: dict[Any, Any] = {}  # one group's parts side by side, written anew for the next
+
+    def fit_group(models: np.ndarray) -> list[Entry]:
+        parts = [cut_out(host, samples.nodes[k], samples.edges[k], rooms[k]) for k in models]
+        if (shape := (rooms[models[0]], models.size)) not in buffers:
+            buffers.clear()
+            buffers[shape] = jax.tree.map(lambda leaf: np.empty((models.size, *leaf.shape), leaf.dtype), parts[0])
+        jax.tree.map(lambda out, *leaves: np.stack(leaves, out=out), buffers[shape], *parts)
+        found = programs.fit((_folded(base, models), buffers[shape]), None)
+        params, losses, epochs = jax.device_get(found)  # done: the buffers are free again
+        flat = flatten_dict(params, sep="/")
+        return [
+            {"loss": losses[j], "epochs": epochs[j]} | {name: leaf[j] for name, leaf in flat.items()}
+            for j in range(models.size)
+        ]
+
+    dense = 0 if sparse.issparse(graph.features) else graph.num_features
+    group = min(_GROUP, rows_per_chunk(max(room.bytes(dense) for room in rooms), _HOST_BYTES))
+    return each("train", identity, rooms, group, fit_group)
 
 
-def _stage(stage: Callable[[str, int], Any] | None, name: str, total: int) -> Any:
-    from jaxaudit.runtime.progress import Progress
+class _Models:
+    """Trained models as they are released, on a graph padded to its bucket."""
 
-    return (stage or Progress().stage)(name, total)
+    def __init__(self, graph: Graph, host: HostGraph, fits: list[Entry], noise: NoiseConfig, seed: int) -> None:
+        self.graph, self.fits, self.whole = graph, fits, whole(host)
+        self.keys = [stream_key(seed, f"noise-{place}") for place in ("weights", "outputs")]
+        sigmas = jnp.float32(noise.weights), jnp.float32(noise.outputs)
+        features, structure = jax.tree.map(jnp.asarray, (self.whole.features, self.whole.structure))
+        self.shared = (features, structure, sigmas)
+
+    def items(self, models: np.ndarray) -> tuple[Any, Any]:
+        """Parameters and noise keys of some models."""
+        names = [name for name in self.fits[0] if name not in ("loss", "epochs")]
+        params = unflatten_dict({name: np.stack([self.fits[k][name] for k in models]) for name in names}, sep="/")
+        return params, tuple(_folded(key, models) for key in self.keys)
+
+
+def _query(
+    models: _Models, samples: Samples, programs: _Programs, identity: str, inference: str, traversed: bool,
+    each: PerModel,
+) -> list[Entry]:  # fmt: skip
+    """The logits of every model at every node."""
+    edges, n = models.graph.edges, models.graph.num_nodes
+
+    def query_group(group: np.ndarray) -> list[Entry]:
+        masks = np.zeros((group.size, models.whole.edges.size), bool)
+        for j, k in enumerate(group):
+            mask = inference_mask(samples.nodes[k], edges, samples.edges[k], inference, traversed)
+            masks[j, : edges.shape[1]] = mask
+        logits = jax.device_get(programs.query((*models.items(group), masks), models.shared))
+        return [{"logits": one[:n]} for one in logits]
+
+    return each("infer", identity, [None] * len(models.fits), _GROUP, query_group)[0]
+
+
+def _contrast(models: _Models, design: Design, programs: _Programs, identity: str, each: PerModel) -> list[Entry]:
+    """What ``g_base`` asks of every model; padding nodes are in no mask and spare edges end at the last of them."""
+    n, room, size = models.graph.num_nodes, models.whole.labels.size, models.whole.edges.size
+    edges = np.full((2, size), room - 1, np.int32)
+    edges[:, : models.graph.num_edges] = models.graph.edges
+    masks, blocks = (np.pad(part, ((0, 0), (0, room - n))) for part in (design.masks, design.blocks))
+    shared = (
+        *models.shared,
+        jnp.asarray(models.whole.labels),
+        jnp.asarray(edges),
+        Design(masks, blocks, design.number),
+    )
+
+    def ask_group(group: np.ndarray) -> list[Entry]:
+        found = jax.device_get(programs.contrast(models.items(group), shared))
+        return [{"contrast": one[:n]} for one in found]
+
+    return each("contrast", identity, [None] * len(models.fits), _GROUP, ask_group)[0]
+
+
+def _folded(base: jax.Array, models: np.ndarray) -> jax.Array:
+    """The key of each model in a stream."""
+    return jax.vmap(lambda k: jax.random.fold_in(base, k))(jnp.asarray(models, jnp.uint32))

@@ -11,11 +11,15 @@ from jaxaudit import bmp
 from jaxaudit.graph.attacks import AttackConfig, Counts
 from jaxaudit.graph.auc import AttackAUC, interval, model_weights
 from jaxaudit.graph.data import Graph
+from jaxaudit.graph.noise import NoiseConfig
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples
 from jaxaudit.graph.shadow import Ensemble
+from jaxaudit.graph.training import TrainConfig
 from jaxaudit.runtime.keys import host_rng
 
-__all__ = ["accuracies", "find_warnings", "global_attack", "summarise"]
+__all__ = [
+    "accuracies", "find_warnings", "given_others", "global_attack", "readings", "summarise", "training_warnings",
+]  # fmt: skip
 
 _REPLICATES = 400
 
@@ -125,6 +129,7 @@ def summarise(
                 "quota": samples.quota, "mean": float(samples.sizes.mean()),
                 "min": int(samples.sizes.min()), "max": int(samples.sizes.max()),
             },
+            "epochs": {"mean": float(ensemble.epochs.mean()), "min": int(ensemble.epochs.min())},
             "exhausted": int(samples.exhausted.sum()), "reseeds": int(samples.reseeds.sum()),
             "not_finite": int((~ensemble.finite).sum()),
         },
@@ -164,6 +169,41 @@ def summarise(
     }  # fmt: skip
 
 
+def readings(table: pd.DataFrame, prior: np.ndarray) -> dict[str, Any]:
+    """Median and highest tenth of eps_L and eps_R at the functional lower limits, under every definition."""
+    audited = table.auditable.to_numpy()
+    l, r = (table[f"{x}_lower"].to_numpy()[audited] for x in ("l", "r"))
+    side_by_side = bmp.compare_readings(l, r, prior[audited])
+    return {
+        definition: {
+            eps: {"median": _quantile(np.asarray(side_by_side[f"{definition}_{eps}"]), 0.5),
+                  "q90": _quantile(np.asarray(side_by_side[f"{definition}_{eps}"]), 0.9)}
+            for eps in ("eps_L", "eps_R")
+        }
+        for definition in bmp.DEFINITIONS
+    }  # fmt: skip
+
+
+def given_others(sampler: SamplerConfig, priors: Priors, definition: str) -> dict[str, Any]:
+    """What BMDP, the definition given all other memberships, means for this sampler."""
+    stops = sampler.name == "snowball" and sampler.on_exhausted == "stop"
+    found = bmp.bmdp(sampler.name, 0.0, 0.0, 0.5, definition, ran_dry=priors.exhausted if stops else 0.0)
+    return {"structure": found.structure, "lower_bound": found.lower_bound, "meaning": found.meaning}
+
+
+def training_warnings(train: TrainConfig, noise: NoiseConfig) -> tuple[str, ...]:
+    """What the options of training and release mean for a reader."""
+    found = [
+        (train.patience > 0,
+         f"early stopping holds out {train.validation:.0%} of each sample from the loss; these nodes count as members"),
+        (train.gradient_noise > 0,
+         "gradients were clipped and noised as a control; no differential privacy is claimed"),
+        (noise.weights > 0, f"weights carry Gaussian noise of sd {noise.weights:g}; no guarantee is claimed"),
+        (noise.outputs > 0, f"logits carry Gaussian noise of sd {noise.outputs:g}; no guarantee is claimed"),
+    ]  # fmt: skip
+    return tuple(text for condition, text in found if condition)
+
+
 def find_warnings(
     graph: Graph, sampler: SamplerConfig, samples: Samples, priors: Priors, ensemble: Ensemble, table: pd.DataFrame
 ) -> tuple[str, ...]:
@@ -192,9 +232,12 @@ def find_warnings(
         (table.worse_than_chance.any(),
          f"at {int(table.worse_than_chance.sum())} of {int(table.auditable.sum())} auditable nodes the attack errs "
          "more often than guessing (FPR + FNR > 1): with few models mostly chance, else the reversed test leaks"),
-        ((priors.gamma <= 0).any(),
+        (priors.exact and ((priors.gamma <= 0) | (priors.gamma >= 1)).any(),
+         f"{int(((priors.gamma <= 0) | (priors.gamma >= 1)).sum())} nodes have a prior of exactly 0 or 1: no number of "
+         "models audits them"),
+        (not priors.exact and (priors.gamma <= 0).any(),
          f"{int((priors.gamma <= 0).sum())} nodes came up in no prior draw; their upper limit serves as the prior"),
-        ((priors.gamma >= 1).any(),
+        (not priors.exact and (priors.gamma >= 1).any(),
          f"{int((priors.gamma >= 1).sum())} nodes came up in every prior draw; their lower limit serves as the prior"),
     ]  # fmt: skip
     return tuple(text for condition, text in found if condition)

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from jaxaudit.bmp import pooled_nuts, pooled_posterior
-from jaxaudit.bmp.nuts import _warnings
+from jaxaudit.bmp import exact_posterior, pooled_nuts, pooled_posterior
+from jaxaudit.bmp.chains import Demands, by_group
+from jaxaudit.bmp.nuts import _group_data, _node_target, _warnings, node_nuts
+from jaxaudit.bmp.pooled import pooled_data, shared_log_likelihood
 from jaxaudit.runtime.checks import InputError
 
 COUNTS = (np.array([4, 7, 2, 4, 6, 3]), 30, np.array([10, 9, 14, 10, 12, 20]), 30)
@@ -55,6 +57,133 @@ def test_bad_arguments():
     for bad in ({"chains": 1}, {"draws": 0}, {"warmup": 3}, {"seed": -1}, {"prior_scale2": 0.0}):
         with pytest.raises(InputError):
             pooled_nuts(*COUNTS, **bad)
+
+
+NODES = (
+    np.array([10, 1, 50, 3, 0, 10]), np.array([100, 90, 100, 32, 0, 100]),
+    np.array([10, 8, 50, 20, 1, 10]), np.array([100, 10, 100, 32, 2, 100]),
+)  # fmt: skip
+# The settings of the docstring's example, one compilation for both; the quantiles at LEVELS stand for the draws.
+SHORT = {"chains": 2, "warmup": 200, "draws": 500, "demands": Demands(rhat=1.1, ess=20, reruns=0)}
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    return node_nuts(*NODES, **SHORT)
+
+
+def node_agrees(post, exact, node):
+    """As ``agree``: the level of an estimated quantile under the exact posterior, within four standard errors."""
+    row = post.problem[node]
+    grid = np.linspace(0.01, 0.99, 99)
+    for name in ("r", "l"):
+        size = min(post.ess_bulk[name][row], post.ess_tail[name][row])
+        truth = [exact.quantile(name, q)[node] for q in grid]
+        for q in (0.1, 0.25, 0.5, 0.75, 0.9):
+            level = np.interp(post.quantile(name, q)[node], truth, grid)
+            assert abs(level - q) < 4 * np.sqrt(q * (1 - q) / size) + 0.005, (node, name, q, level)
+
+
+def test_nodes_agree_with_the_exact_posterior(nodes):
+    exact = exact_posterior(*NODES)
+    assert nodes.ok.all()
+    for node in (0, 1, 2, 3):
+        node_agrees(nodes, exact, node)
+
+
+def test_nodes_share_equal_tuples_and_report(nodes):
+    assert nodes.problem.tolist() == [2, 0, 3, 1, -1, 2]
+    median = nodes.quantile("l", 0.5)
+    assert median[0] == median[5]
+    assert np.isnan(median).tolist() == [False] * 4 + [True, False]
+    assert nodes.runs.shape == nodes.divergences.shape == nodes.acceptance.shape == (4,)
+    assert np.all((nodes.acceptance > 0.6) & (nodes.acceptance < 1))
+    assert nodes.draws == {}
+
+
+def test_a_node_does_not_depend_on_the_others(nodes):
+    alone = node_nuts(*(x[3:4] for x in NODES), **SHORT)
+    assert alone.quantile("r", 0.3)[0] == nodes.quantile("r", 0.3)[3]
+
+
+def test_node_target_is_the_model():
+    """Differences of the log density against a naive one: binomial likelihood, area, prior, numerical Jacobian."""
+    from scipy.stats import binom
+
+    from jaxaudit.bmp import region
+
+    def naive(position):
+        def rates(p):
+            a, b = 1 / (1 + np.exp(-p[:2]))
+            l, r = region.tightest(a, b)
+            return np.array([a, b, l + np.exp(p[3]), r + np.exp(p[2])])
+
+        a, b, l, r = rates(position)
+        jacobian = [(rates(position + 1e-6 * e) - rates(position - 1e-6 * e)) / 2e-6 for e in np.eye(4)]
+        likelihood = binom.logpmf(3, 20, a) + binom.logpmf(7, 15, b) - np.log(region.area(l, r))
+        return likelihood - (l**2 + r**2) / 10 + np.log(abs(np.linalg.det(jacobian))), (l, r)
+
+    counts, scale2 = np.array([3, 20, 7, 15], np.float32), np.float32(5)
+    points = np.array([[-1.0, 0.3, 0.2, -0.5], [-2.0, -0.6, -1.0, 0.5], [1.5, 0.7, 0.1, 0.2]])
+    found = [_node_target(p.astype(np.float32), counts, scale2) for p in points]
+    truth = [naive(p) for p in points]
+    for (density, values), (expected, (l, r)) in zip(found, truth, strict=True):
+        assert float(density - found[0][0]) == pytest.approx(expected - truth[0][0], abs=1e-3)
+        assert (float(values["l"]), float(values["r"])) == pytest.approx((l, r), rel=1e-4)
+
+
+def test_group_data_is_each_groups_own():
+    rows = np.stack(np.broadcast_arrays(*NODES), axis=1)
+    _, problem = by_group(np.array([7, 7, 2, 7, 2, 7]), np.array([True] * 4 + [False, True]))
+    assert problem.tolist() == [1, 1, 0, 1, 0, 1]
+    data = _group_data(rows, problem, 2)
+    for g, members in ((0, [2]), (1, [0, 1, 3, 5])):
+        own = type(data)(*(x[g] for x in data))
+        whole = pooled_data(rows[members], np.float32)[0]
+        values = [float(shared_log_likelihood(np.float32(0.7), np.float32(1.3), x)) for x in (own, whole)]
+        assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [{"rhat": 1.0}, {"ess": 0.0}, {"reruns": 3}, {"reruns": -1}])
+def test_bad_demands(bad):
+    with pytest.raises(InputError):
+        Demands(**bad)
+
+
+def test_bad_arguments_of_nodes():
+    settings = ({"chains": 1}, {"draws": 0}, {"warmup": 3}, {"seed": -1}, {"prior_scale2": 0.0})
+    for bad in (*settings, {"groups": [0]}, {"groups": [0.0] * 6}, {"groups": [-1] * 6}):
+        with pytest.raises(InputError):
+            node_nuts(*NODES, **(SHORT | bad))
+    with pytest.raises(InputError, match="at least one node"):
+        node_nuts(0, 0, 0, 5)
+
+
+@pytest.mark.slow
+def test_groups_are_the_pooled_posterior():
+    labels = np.array([4, 4, 9, 9, 9, -1])
+    post = node_nuts(*NODES, groups=labels, draws=2000, keep_draws=True)
+    assert post.problem.tolist() == [0, 0, 1, 1, 1, -1]
+    assert post.ok.all()
+    for row, label in enumerate((4, 9)):
+        exact = pooled_posterior(*(x[labels == label] for x in NODES))
+        for name in ("r", "l"):
+            size = min(post.ess_bulk[name][row], post.ess_tail[name][row])
+            for q in (0.05, 0.5, 0.95):
+                share = (post.draws[name][row] < exact.quantile(name, q)).mean()
+                assert abs(share - q) < 4 * np.sqrt(q * (1 - q) / size), (label, name, q, share)
+
+
+@pytest.mark.slow
+def test_node_defaults_agree_on_hard_counts():
+    """Corners, one trial, no errors: all pass within their reruns and agree with the exact posterior."""
+    counts = np.array(
+        [(0, 1, 0, 1), (0, 32, 32, 32), (0, 100, 0, 100), (40, 64, 38, 64), (1, 1000, 1, 1), (5, 5, 5, 5)]
+    ).T
+    post, exact = node_nuts(*counts), exact_posterior(*counts)
+    assert post.ok.all(), post.warnings
+    for node in range(6):
+        node_agrees(post, exact, node)
 
 
 @pytest.mark.slow

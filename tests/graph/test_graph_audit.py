@@ -12,7 +12,7 @@ import pytest
 from jaxaudit.bmp import functional_limits
 from jaxaudit.graph.attacks import AttackConfig
 from jaxaudit.graph.auc import attack_auc
-from jaxaudit.graph.audit import BMPConfig, EdgeConfig, audit_graph, usable_prior
+from jaxaudit.graph.audit import BMPConfig, EdgeConfig, audit_graph
 from jaxaudit.graph.data import csbm, digits_knn, graph_from_arrays, load_npz
 from jaxaudit.graph.sampling import Priors, SamplerConfig
 from jaxaudit.graph.shadow import ShadowConfig, TrainConfig
@@ -140,8 +140,8 @@ def test_odd_graphs_warn_and_do_not_crash():
 def test_prior_of_zero_or_one_is_not_believed():
     gamma = np.array([0.0, 0.5, 1.0])
     sampled = Priors(gamma, np.array([0, 0.4, 0.9]), np.array([0.1, 0.6, 1.0]), exact=False, draws=30)
-    np.testing.assert_array_equal(usable_prior(sampled), [0.1, 0.5, 0.9])
-    np.testing.assert_array_equal(usable_prior(Priors(gamma, gamma, gamma, exact=True, draws=0)), gamma)
+    np.testing.assert_array_equal(sampled.usable, [0.1, 0.5, 0.9])
+    np.testing.assert_array_equal(Priors(gamma, gamma, gamma, exact=True, draws=0).usable, gamma)
 
 
 def test_bad_settings():

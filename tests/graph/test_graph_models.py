@@ -13,7 +13,7 @@ from scipy import sparse
 
 from jaxaudit.graph import Model, ModelConfig, SamplerConfig, ShadowConfig, TrainConfig, audit_graph
 from jaxaudit.graph.data import csbm, graph_from_arrays
-from jaxaudit.graph.models import MODELS, build_model, entry_mask, graph_arrays, multiply
+from jaxaudit.graph.models import MODELS, build_model, drop, entry_mask, graph_arrays, multiply
 from jaxaudit.graph.propagate import mean_weights, neighbour_softmax, neighbour_sum
 from jaxaudit.graph.sampling import draw_samples
 from jaxaudit.graph.shadow import train_and_query
@@ -95,6 +95,23 @@ def test_logits_equal_naive_loops_dense_and_sparse(name, parameters):
     for features in (x, sparse.csr_array(x)):
         graph = graph_from_arrays(features, THIN.labels, THIN.edges)
         np.testing.assert_allclose(logits_of(name, graph, parameters[name], VISIBLE), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_is_between_the_layers(name, parameters):
+    """A given mask, in float64: after the ReLU, before the second layer, and nowhere else."""
+    key, rate, p = jax.random.key(3), 0.4, jax.tree.map(lambda a: np.asarray(a, np.float64), parameters[name]["params"])
+    around = [[] for _ in range(N)]
+    for u, v in THIN.edges.T:
+        around[u].append(v)
+        around[v].append(u)
+    hidden = np.maximum(NAIVE[name](p["first"], THIN.features.astype(np.float64), around), 0)
+    kept = np.asarray(jax.random.bernoulli(key, 1 - rate, hidden.shape))
+    model = build_model(name, F, H, 3)
+    features, structure = graph_arrays(THIN)
+    weights = model.prepare(structure, entry_mask(structure, jnp.ones(THIN.num_edges)))
+    ours = jax.jit(model.apply)(parameters[name], features, structure, weights, dropout=(key, rate))
+    np.testing.assert_allclose(ours, NAIVE[name](p["second"], hidden * kept / 0.6, around), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -236,7 +253,51 @@ def mean_of_neighbours(features, hidden, classes):
     def apply(params, x, structure, weights):
         return neighbour_sum(structure.pattern, weights, multiply(x, params["w"]))
 
-    return Model(lambda structure, mask: mean_weights(structure.pattern, mask), init, apply)
+    return Model(init, apply, lambda structure, mask: mean_weights(structure.pattern, mask))
+
+
+def jraph_model(features, hidden, classes):
+    """Two rounds of jraph's message passing with a dense layer after each: a pair of functions, nothing else."""
+
+    def init(key):
+        first, second = jax.random.split(key)
+        return {
+            "first": 0.3 * jax.random.normal(first, (features, hidden)),
+            "second": 0.3 * jax.random.normal(second, (hidden, classes)),
+        }
+
+    def apply(params, x, structure, weights, dropout=None):
+        def propagate(nodes):
+            layer = jraph.InteractionNetwork(
+                update_edge_fn=lambda visible, sent, received: visible[:, None] * sent,
+                update_node_fn=lambda own, received: received,
+            )
+            receivers, senders = structure.pattern.rows, structure.pattern.columns
+            sizes = jnp.array([nodes.shape[0]]), jnp.array([senders.shape[0]])
+            return layer(jraph.GraphsTuple(nodes, weights, receivers, senders, None, *sizes)).nodes
+
+        hidden = jax.nn.relu(propagate(multiply(x, params["first"])))
+        return propagate(multiply(drop(hidden, dropout), params["second"]))
+
+    return init, apply
+
+
+def test_a_jraph_model_plugs_in():
+    model = build_model(jraph_model, F, H, 3)
+    params = model.init(jax.random.key(0))
+    features, structure = graph_arrays(THIN)
+    mask = entry_mask(structure, jnp.asarray(VISIBLE))
+    logits = jax.jit(model.apply)(params, features, structure, model.prepare(structure, mask))
+    seen = np.eye(N)
+    u, v = THIN.edges[:, VISIBLE]
+    seen[u, v] = seen[v, u] = 1
+    hidden = np.maximum(seen @ THIN.features @ np.asarray(params["first"]), 0)
+    np.testing.assert_allclose(logits, seen @ hidden @ np.asarray(params["second"]), rtol=1e-4, atol=1e-4)
+    train = TrainConfig(epochs=30, hidden=8, dropout=0.2, patience=20)
+    result = audit_graph(LEARN, model=jraph_model, sampler=UNIFORM, train=train, shadow=ShadowConfig(count=4))
+    assert result.summary["shadows"]["train_accuracy"]["mean"] > 0.45  # chance: .33
+    with pytest.raises(InputError, match=r"train\.dropout must be 0 for a model"):
+        audit_graph(LEARN, model=mean_of_neighbours, sampler=UNIFORM, train=train, shadow=ShadowConfig(count=4))
 
 
 def test_a_model_of_ones_own(tmp_path: Path):
@@ -260,7 +321,8 @@ def test_models_of_ones_own_that_break_the_protocol():
     for model, words in (
         (wide, "model must give logits of the shape"),
         (bare, "model must have a nested dict"),
-        (lambda *sizes: None, "model must build a jaxaudit.graph.Model"),
+        (lambda *sizes: None, r"model must build a jaxaudit.graph.Model or a pair \(init, apply\), got NoneType"),
+        (lambda *sizes: (1, 2), "model must build a jaxaudit.graph.Model or a pair"),
     ):
         with pytest.raises(InputError, match=words):
             build_model(model, 4, 3, 2)

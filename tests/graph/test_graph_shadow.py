@@ -7,8 +7,10 @@ import optax
 import pytest
 
 from jaxaudit.graph import shadow
+from jaxaudit.graph.attacks.g_base import contrast_queries, draw_design
 from jaxaudit.graph.data import csbm
 from jaxaudit.graph.models import ModelConfig, build_model, entry_mask, graph_arrays
+from jaxaudit.graph.noise import NoiseConfig, noisy_logits
 from jaxaudit.graph.sampling import SamplerConfig, draw_samples
 from jaxaudit.graph.shadow import ShadowConfig, TrainConfig, inference_mask, train_and_query
 from jaxaudit.runtime.checks import InputError
@@ -176,3 +178,47 @@ def test_bad_settings(samples):
 def test_a_chunk_larger_than_the_ensemble_is_refused_before_any_work():
     with pytest.raises(InputError, match=r"shadow\.chunk must be in \[0, 4\], got 5"):
         ShadowConfig(count=4, chunk=5)
+
+
+def test_noise_meets_queries_and_trains_nothing(samples, tmp_path):
+    settings = {"sampler": SAMPLER, "train": TRAIN, "store": Store(tmp_path)}
+    plain = train_and_query(GRAPH, samples, **settings)
+    outputs = train_and_query(GRAPH, samples, noise=NoiseConfig(outputs=0.5), **settings)
+    both = train_and_query(GRAPH, samples, noise=NoiseConfig(0.1, 0.5), **settings)
+    assert (plain.trained, outputs.trained, both.trained) == (COUNT, 0, 0)
+    base = stream_key(0, "noise-outputs")
+    for k in range(COUNT):
+        wanted = noisy_logits(jax.random.fold_in(base, k), jnp.asarray(plain.logits[k]), 0.5)
+        np.testing.assert_allclose(outputs.logits[k], wanted, atol=1e-6)
+    assert np.abs(both.logits - outputs.logits).max() > 0.01  # the weights' noise
+    few = train_and_query(GRAPH, samples.part(slice(2)), noise=NoiseConfig(0.1, 0.5), **settings)
+    np.testing.assert_array_equal(few.logits, both.logits[:2])
+    assert both.epochs.tolist() == [TRAIN.epochs] * COUNT
+
+
+def test_contrasts_on_the_padded_graph_are_those_on_the_graph_itself(samples):
+    design = draw_design(np.full(GRAPH.num_nodes, 0.5), 0, samples=2)
+    untrained = TrainConfig(epochs=0, hidden=8)  # parameters are then the initial ones
+    found = train_and_query(GRAPH, samples, sampler=SAMPLER, train=untrained, design=design).contrast
+    assert found.shape == (COUNT, GRAPH.num_nodes, 2)
+    model = build_model("gcn", GRAPH.num_features, 8, GRAPH.num_classes)
+    ask = jax.jit(contrast_queries(model))
+    for k in (0, COUNT - 1):
+        params = model.init(jax.random.fold_in(stream_key(0, "train"), k))
+        wanted = ask(params, *graph_arrays(GRAPH), jnp.asarray(GRAPH.labels), jnp.asarray(GRAPH.edges), design)
+        np.testing.assert_allclose(found[k], wanted, atol=1e-5)
+    noise = NoiseConfig(weights=0.1)
+    noisy = train_and_query(GRAPH, samples, sampler=SAMPLER, train=untrained, design=design, noise=noise)
+    assert np.abs(noisy.contrast - found).max() > 1e-3
+    np.testing.assert_array_equal(noisy.part(slice(1, 3)).contrast, noisy.contrast[1:3])
+
+
+def test_models_of_a_sampler_without_an_identity_are_not_stored(tmp_path):
+    def every_other(graph, rng):
+        return np.flatnonzero(rng.random(graph.num_nodes) < 0.5)
+
+    sampler = SamplerConfig("custom", path=every_other)
+    drawn = draw_samples(GRAPH, sampler, 0, 4)
+    for _ in range(2):
+        found = train_and_query(GRAPH, drawn, sampler=sampler, train=TRAIN, store=Store(tmp_path))
+        assert found.trained == 4

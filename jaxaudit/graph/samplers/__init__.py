@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import jax
 
-from jaxaudit.graph.samplers.config import SamplerConfig
+from jaxaudit.graph.samplers.config import SamplerConfig, as_sampler
 from jaxaudit.graph.samplers.fixed import bernoulli, degree, uniform
 from jaxaudit.graph.samplers.snowball import snowball
 from jaxaudit.graph.samplers.tables import Shape, Tables, make_tables
 from jaxaudit.graph.samplers.walks import random_walk
 
-__all__ = ["KERNELS", "SamplerConfig", "Shape", "Tables", "make_tables"]
+__all__ = ["KERNELS", "SamplerConfig", "Shape", "Tables", "as_sampler", "make_tables"]
 
 KERNELS: dict[str, Callable[[jax.Array, Tables, Shape], dict[str, jax.Array]]] = {
     "bernoulli": bernoulli,
@@ -21,4 +21,5 @@ KERNELS: dict[str, Callable[[jax.Array, Tables, Shape], dict[str, jax.Array]]] =
     "snowball": snowball,
     "uniform": uniform,
 }
-"""Name -> (keys (B,), tables, shape) to memberships (B, n), traversed edges, sizes, exhausted, reseeds."""
+"""Name -> (keys (B,), tables, shape) to memberships (B, n), traversed edges, sizes, exhausted, reseeds. ``custom`` is
+not among them: it runs on the host."""

@@ -11,11 +11,17 @@ __all__ = ["bernoulli", "degree", "largest", "uniform"]
 
 
 def uniform(keys: jax.Array, tables: Tables, shape: Shape) -> dict[str, jax.Array]:
-    """B uniform draws: the first ``quota`` entries of a random permutation each."""
+    """B uniform draws: the first ``quota`` entries of a random permutation each.
+
+    ``paired``, a fair coin takes the other entries instead: the order of the last two, which says nothing about the
+    sets. The caller complements one draw of each pair; for odd n both then hold a node with probability exactly ½.
+    """
     n = shape.num_nodes
 
     def draw(key: jax.Array) -> jax.Array:
-        return jnp.zeros(n, bool).at[jax.random.permutation(key, n)[: shape.quota]].set(True)
+        order = jax.random.permutation(key, n)
+        nodes = jnp.zeros(n, bool).at[order[: shape.quota]].set(True)
+        return nodes ^ (order[-1] > order[-2]) if shape.config.paired else nodes
 
     return outcome(jax.vmap(draw)(keys))
 
