@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from jaxaudit.bmp import functional_limits
-from jaxaudit.graph.attacks import AttackConfig
+from jaxaudit.evaluate import auc
+from jaxaudit.graph.attacks import AttackConfig, node_statistic
 from jaxaudit.graph.auc import attack_auc
 from jaxaudit.graph.audit import BMPConfig, EdgeConfig, audit_graph
 from jaxaudit.graph.data import csbm, digits_knn, graph_from_arrays, load_npz
-from jaxaudit.graph.sampling import Priors, SamplerConfig
-from jaxaudit.graph.shadow import ShadowConfig, TrainConfig
+from jaxaudit.graph.noise import NoiseConfig
+from jaxaudit.graph.sampling import Priors, SamplerConfig, draw_samples
+from jaxaudit.graph.shadow import ShadowConfig, TrainConfig, train_and_query
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.runtime.progress import Progress
+from jaxaudit.runtime.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "graphs"
@@ -27,6 +30,8 @@ SMALL = {
     "train": TrainConfig(epochs=30, hidden=8),
     "shadow": ShadowConfig(count=16, prior_draws=400),
 }
+
+LEAN = BMPConfig(groups=(), resampling="none")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +107,55 @@ def test_store_saves_trainings(result, folder):
     assert again.summary["attack_auc"] == result.summary["attack_auc"]
     grown = audit_graph(GRAPH, cache_dir=folder, **{**SMALL, "shadow": ShadowConfig(count=20, prior_draws=400)})
     assert grown.summary["shadows"]["trained"] == 4
+
+
+def test_targets_are_further_models_that_the_shadows_judge(result, folder):
+    shadow = ShadowConfig(count=16, prior_draws=400, targets=4)
+    settings = {**SMALL, "shadow": shadow, "bmp": LEAN, "attack": AttackConfig(compare=("loss", "rmia", "g_base"))}
+    found = audit_graph(GRAPH, cache_dir=folder, **settings)
+    assert found.table.equals(result.table[found.table.columns])  # counts and AUCs are the shadows'
+    assert found.summary["shadows"]["count"] == 16
+    drawn = draw_samples(GRAPH, SMALL["sampler"], 0, 20)
+    everyone = train_and_query(GRAPH, drawn, sampler=SMALL["sampler"], train=SMALL["train"], store=Store(folder))
+    assert everyone.trained == 0
+    rows = {row["attack"]: row for row in found.summary["attacks"]}
+    assert list(rows) == ["rmia", "g_base", "loss"]
+    statistic = node_statistic(everyone.logits, GRAPH.labels, "loss")
+    by_target = [auc(statistic[:, k], drawn.nodes[k]) for k in range(16, 20)]
+    assert rows["loss"]["target_auc"] == pytest.approx(np.mean(by_target), abs=1e-6)
+    assert {row["rule"] for row in found.summary["rules"]} == {"likelihood", "bayes", "fixed_fpr", "prior_only"}
+    assert (
+        audit_graph(GRAPH, cache_dir=folder, **{**settings, "attack": AttackConfig(compare=())}).summary["rules"] == []
+    )
+
+
+def test_what_the_attacker_sees_and_the_noise_reach_the_statistic(folder):
+    lean = {"bmp": LEAN, "cache_dir": folder}
+    label = audit_graph(GRAPH, **SMALL, attack=AttackConfig(observes="label", compare=()), **lean)
+    assert np.unique(label.evidence["statistic"]).size == 2  # right or wrong
+    noisy = audit_graph(GRAPH, **SMALL, noise=NoiseConfig(outputs=2.0), attack=AttackConfig(compare=("all",)), **lean)
+    assert noisy.summary["shadows"]["trained"] == 0
+    assert "logits carry Gaussian noise of sd 2" in " ".join(noisy.warnings)
+    assert "g_base" not in [row["attack"] for row in noisy.summary["attacks"]]  # it would see through the noise
+    with pytest.raises(InputError, match=r"attack\.compare must leave g_base out"):
+        audit_graph(GRAPH, **SMALL, noise=NoiseConfig(outputs=2.0), attack=AttackConfig(compare=("g_base",)))
+
+
+def test_a_function_samples_and_pairs_need_an_even_number():
+    def third(graph, rng):
+        return np.flatnonzero(rng.random(graph.num_nodes) < 1 / 3)
+
+    third.prior = lambda graph: np.full(graph.num_nodes, 1 / 3)
+    quick = {"train": TrainConfig(epochs=2, hidden=4), "bmp": LEAN, "attack": AttackConfig(compare=())}
+    found = audit_graph(GRAPH, sampler=third, shadow=ShadowConfig(count=8), **quick)
+    assert found.summary["sampling"]["prior_exact"]
+    assert (found.table.prior == 1 / 3).all()
+    assert "user" in found.summary["bmdp"]["meaning"] or "custom" in found.summary["bmdp"]["meaning"]
+    pairs = SamplerConfig("uniform", 0.5, paired=True)
+    with pytest.raises(InputError, match=r"shadow\.count must be even"):
+        audit_graph(GRAPH, sampler=pairs, shadow=ShadowConfig(count=9), **quick)
+    even = audit_graph(GRAPH, sampler=pairs, shadow=ShadowConfig(count=8), **quick)
+    assert (even.table.n_in == 4).all()
 
 
 @pytest.mark.devices
