@@ -87,6 +87,22 @@ def test_a_crossed_gate_is_written_and_ends_with_status_3_after_all_jobs_of_a_sw
     assert [bool(gate["crossed"]) for gate in written] == [True, False]
 
 
+def test_plan_says_before_training_what_an_audit_reaches(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\ndef draw(graph, rng):\n    return np.flatnonzero(rng.random(graph.num_nodes) < 0.5)\n"
+    )
+    done = run("plan", "graph=csbm", "graph.nodes=100", "sampler=custom", "sampler.path=mine.py:draw",
+               "shadow.prior_draws=200", "plan.width=2", "hydra.run.dir=out", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    table = pd.read_csv(tmp_path / "out" / "plan.csv")
+    assert len(table) == plan["summary"]["nodes"]["total"] == 100
+    needed = np.sort(table.models_auditable)
+    assert plan["summary"]["models_auditable"]["all"] == needed[-1]
+    assert f"{needed[-1]:.0f}" in done.stdout
+    assert not list(tmp_path.rglob("nodes.csv"))
+
+
 def test_graph_audit_writes_nodes_and_reuses_its_ensemble(tmp_path: Path) -> None:
     first = run(*SMALL_GRAPH, "hydra.run.dir=one", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -130,6 +146,29 @@ REFUSED = {
     "interpolation": (["seed=${nowhere}"], "nowhere"),
     "no audit": (["audit=null"], "Config group override must be"),
     "definition": (["bmp.definition=other"], "bmp.definition must be one of"),
+    "noise": (["noise.weights=-1"], "noise.weights must be"),
+    "gradient noise without a clip": (
+        ["train.gradient_noise=1"],
+        "train.gradient_noise must be 0 where train.clip is 0",
+    ),
+    "dropout": (["train.dropout=1"], "train.dropout must be"),
+    "what is seen": (["attack.observes=everything"], "attack.observes must be one of"),
+    "attack to compare": (["attack.compare=[loss,guess]"], "attack.compare must be one of"),
+    "one attack instead of a list": (["attack.compare=loss"], "attack.compare must be a list"),
+    "one target": (["shadow.targets=1"], "shadow.targets must be 0 or at least 2, got 1"),
+    "pairs of an odd number": (
+        ["sampler=uniform", "sampler.ratio=0.5", "sampler.paired=true", "shadow.count=9"],
+        "shadow.count must be even with sampler.paired=true, got 9",
+    ),
+    "pairs of a part": (["sampler=uniform", "sampler.paired=true"], "sampler.ratio must be 0.5"),
+    "own sampler without a path": (["sampler=custom"], "sampler.path must be given"),
+    "own sampler that is absent": (["sampler=custom", "sampler.path=nowhere.py:draw"], "sampler.path must"),
+    "column without a table": (["bmp.column=nowhere.csv:team"], "bmp.column must name a table that exists"),
+    "engine": (["posterior=guess"], "posterior must be one of"),
+    "plan": (["audit=plan", "plan.width=0"], "plan.width must be"),
+    "plan of an option of training": (["audit=plan", "train.epochs=3"], "train.epochs"),
+    "experiment": (["experiment=nothing"], "experiment"),
+    "gate": (["audit=release", "gate.p_value=2"], "gate.p_value must be"),
 }
 
 

@@ -1,9 +1,14 @@
+import jax
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import binom, norm
 
-from jaxaudit.bmp import exact_posterior, pooled_nuts, pooled_posterior
+from jaxaudit.bmp import exact_posterior, pooled_nuts, pooled_posterior, region
 from jaxaudit.bmp.chains import Demands, by_group
-from jaxaudit.bmp.nuts import _group_data, _node_target, _warnings, node_nuts
+from jaxaudit.bmp.node_chain import parameters_given_rates, prior_tables, rate_target
+from jaxaudit.bmp.nuts import _group_data, _warnings, node_nuts
 from jaxaudit.bmp.pooled import pooled_data, shared_log_likelihood
 from jaxaudit.runtime.checks import InputError
 
@@ -64,7 +69,7 @@ NODES = (
     np.array([10, 8, 50, 20, 1, 10]), np.array([100, 10, 100, 32, 2, 100]),
 )  # fmt: skip
 # The settings of the docstring's example, one compilation for both; the quantiles at LEVELS stand for the draws.
-SHORT = {"chains": 2, "warmup": 200, "draws": 500, "demands": Demands(rhat=1.1, ess=20, reruns=0)}
+SHORT = {"chains": 2, "warmup": 100, "draws": 500, "demands": Demands(rhat=1.1, ess=20, reruns=0)}
 
 
 @pytest.fixture(scope="module")
@@ -106,30 +111,88 @@ def test_a_node_does_not_depend_on_the_others(nodes):
     assert alone.quantile("r", 0.3)[0] == nodes.quantile("r", 0.3)[3]
 
 
-def test_node_target_is_the_model():
-    """Differences of the log density against a naive one: binomial likelihood, area, prior, numerical Jacobian."""
-    from scipy.stats import binom
+def prior_tail(x, scale2, odds):
+    def density(y):
+        return norm.pdf(y, 0, np.sqrt(scale2)) / (np.expm1(y) if odds else 1)
 
-    from jaxaudit.bmp import region
+    return quad(density, x, x + 0.5, limit=200)[0] + quad(density, x + 0.5, x + 60, limit=200)[0]
 
-    def naive(position):
-        def rates(p):
-            a, b = 1 / (1 + np.exp(-p[:2]))
-            l, r = region.tightest(a, b)
-            return np.array([a, b, l + np.exp(p[3]), r + np.exp(p[2])])
 
-        a, b, l, r = rates(position)
-        jacobian = [(rates(position + 1e-6 * e) - rates(position - 1e-6 * e)) / 2e-6 for e in np.eye(4)]
-        likelihood = binom.logpmf(3, 20, a) + binom.logpmf(7, 15, b) - np.log(region.area(l, r))
-        return likelihood - (l**2 + r**2) / 10 + np.log(abs(np.linalg.det(jacobian))), (l, r)
+def test_prior_tables_are_the_tail_masses():
+    for scale2 in (0.1, 10.0):
+        values, start, spacing = prior_tables(scale2)
+        for row in (900, 1600, 2000):
+            x = np.logaddexp(0, start + spacing * row)
+            truth = [np.log(prior_tail(x, scale2, odds)) for odds in (False, True)]
+            assert values[row] == pytest.approx(truth, abs=2e-3)
+    # A hundred prior scales out they are still finite, and decreasing.
+    far = prior_tables(0.01).values
+    assert np.isfinite(far).all()
+    assert (np.diff(far, axis=0) <= 0).all()
 
-    counts, scale2 = np.array([3, 20, 7, 15], np.float32), np.float32(5)
-    points = np.array([[-1.0, 0.3, 0.2, -0.5], [-2.0, -0.6, -1.0, 0.5], [1.5, 0.7, 0.1, 0.2]])
-    found = [_node_target(p.astype(np.float32), counts, scale2) for p in points]
-    truth = [naive(p) for p in points]
-    for (density, values), (expected, (l, r)) in zip(found, truth, strict=True):
-        assert float(density - found[0][0]) == pytest.approx(expected - truth[0][0], abs=1e-3)
-        assert (float(values["l"]), float(values["r"])) == pytest.approx((l, r), rel=1e-4)
+
+POINTS = np.array([[0.3, -0.4], [-1.0, -1.2], [1.5, 0.7], [2.5, 3.0]], np.float32)
+TARGET = (np.array([3, 20, 7, 15], np.float32), prior_tables(5.0))
+
+
+def rates_of(z, counts):
+    """Error rates, and (l*, r*), of standardised logits."""
+    fp, n_out, fn, n_in = counts.astype(float)
+    up, down = np.array([fp, fn]) + 1, np.array([n_out - fp, n_in - fn]) + 1
+    a, b = 1 / (1 + np.exp(-np.log(up / down) - np.sqrt(1 / up + 1 / down) * z))
+    return a, b, *region.tightest(a, b)
+
+
+def prior_over_area(low_l, low_r, scale2=5):
+    """Masses of prior / area on l >= l*, r >= r* by midpoints, finer near the corner: l (m,), r (m,), masses (m, m)."""
+    t = (np.arange(1500) + 0.5) * 0.002
+    l, r, cell = low_l + np.expm1(t) * 0.7, low_r + np.expm1(t) * 0.7, np.exp(t)
+    prior = np.exp(-(l[:, None] ** 2 + r**2) / (2 * scale2))
+    return l, r, prior / region.area(l[:, None], r) * cell[:, None] * cell
+
+
+def test_rate_target_is_the_model():
+    """Differences of the log density: binomials, logit Jacobian, and the 2-D integral of prior/area over (l, r)."""
+
+    def naive(z):
+        a, b, l, r = rates_of(z, TARGET[0])
+        likelihood = binom.logpmf(3, 20, a) + binom.logpmf(7, 15, b)
+        return likelihood + np.log(prior_over_area(l, r)[2].sum() * a * (1 - a) * b * (1 - b))
+
+    found = [float(rate_target(z, *TARGET)[0]) for z in POINTS]
+    assert np.diff(found) == pytest.approx(np.diff([naive(z) for z in POINTS]), abs=2e-3)
+    assert rates_of(POINTS[3], TARGET[0])[0] + rates_of(POINTS[3], TARGET[0])[1] > 1  # the reversed side is in
+
+
+def test_force_is_the_slope_away_from_the_ridge_and_soft_on_it():
+    def density(z):
+        return float(rate_target(z, *TARGET)[0])
+
+    far = np.array([-2.0, -2.5], np.float32)
+    slope = jax.grad(lambda z: rate_target(z, *TARGET)[0])
+    step = np.float32(0.05) * np.eye(2, dtype=np.float32)
+    numeric = [(density(far + e) - density(far - e)) / 0.1 for e in step]
+    assert np.asarray(slope(far)) == pytest.approx(numeric, abs=0.03)
+    ridge = np.array([brentq(lambda x: sum(rates_of(np.array([x, 0.5]), TARGET[0])[:2]) - 1, -2, 5), 0.5])
+    assert np.abs(slope(ridge.astype(np.float32))).max() < 10  # of which the Betas' own is 3; 1e6 if not softened
+
+
+def test_parameters_are_drawn_from_prior_over_area():
+    """Given rates: means and tails of the draws against 2-D sums over l >= l*, r >= r*."""
+    z = POINTS[0]
+    *_, low_l, low_r = rates_of(z, TARGET[0])
+    s, weights = rate_target(z, *TARGET)[1]
+    keys = jax.random.split(jax.random.key(3), 20000)
+    draws = jax.jit(jax.vmap(parameters_given_rates, (0, None, None, None)))(keys, s, weights, TARGET[1])
+    l, r, mass = prior_over_area(low_l, low_r)
+    mass /= mass.sum()
+    for name, x, own in (("l", l, mass.sum(axis=1)), ("r", r, mass.sum(axis=0))):
+        for q in (0.1, 0.5, 0.9):
+            value = np.interp(q, np.cumsum(own) - own / 2, x)
+            assert (np.asarray(draws[name]) < value).mean() == pytest.approx(q, abs=0.012), (name, q)
+    both = np.asarray((draws["l"] < np.median(draws["l"])) & (draws["r"] < np.median(draws["r"]))).mean()
+    low = mass[np.ix_(np.cumsum(mass.sum(axis=1)) < 0.5, np.cumsum(mass.sum(axis=0)) < 0.5)].sum()
+    assert both == pytest.approx(low, abs=0.012)
 
 
 def test_group_data_is_each_groups_own():

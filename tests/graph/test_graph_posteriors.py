@@ -121,12 +121,15 @@ def test_engines_agree_at_every_level(counts: Counts, engine: str) -> None:
         assert np.nanstd(found.columns["r_shrunken_q50"]) < np.nanstd(found.columns["r_q50"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [({"nodes": "laplace"}, "bmp.nodes must"), ({"groups": ("age",)}, "bmp.groups must"),
-     ({"bins": 0}, "bmp.bins must"), ({"resampling": "all"}, "bmp.resampling must"), ({"hierarchical": 1}, "bmp.hierarchical must"),
-     ({"strength": "yes"}, "bmp.strength must"), ({"groups": ["class"]}, "bmp.groups must be a tuple")],
-)  # fmt: skip
-def test_settings_out_of_range_are_refused(settings: dict, text: str) -> None:
-    with pytest.raises(InputError, match=text):
-        BMPConfig(**settings)
+BAD = {
+    "nodes": "laplace", "groups": ("age",), "bins": 0, "resampling": "all", "hierarchical": 1, "strength": "yes",
+    "definition": "odds", "prior_scale2": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_settings_out_of_range_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=rf"bmp\.{name} must"):
+        BMPConfig(**{name: BAD[name]})
+    with pytest.raises(InputError, match=r"bmp\.groups must be a tuple"):
+        BMPConfig(groups=["class"])

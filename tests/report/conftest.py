@@ -9,6 +9,7 @@ import pytest
 from jaxaudit.evaluate import auc, auc_interval, detectable_auc, max_permutation, tpr_at_fpr
 from jaxaudit.runtime.result import AuditResult
 
+FIGURES = ("within_node_auc", "tpr_at_0.01", "target_auc", "tpr_at_0.001", "pooled_auc")
 QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
 
@@ -59,12 +60,18 @@ def graph_result(nodes=600, models=64, seed=0, sampler="snowball", leak=1.2) -> 
     with np.errstate(invalid="ignore", divide="ignore"):
         fpr, fnr = known(fp / n_out), known(fn / n_in)
     table["worse_than_chance"] = np.nan_to_num(fpr + fnr) > 1
+    table["log_odds"] = odds
+    ranks = np.argsort(np.argsort(-r[:100], axis=1), axis=1) + 1.0
+    table["rank"], table["top_probability"] = known(ranks.mean(0)), known((ranks <= 0.05 * nodes).mean(0))
+    table["rank_q05"], table["rank_q95"] = (known(np.quantile(ranks, q, axis=0).round()) for q in (0.05, 0.95))
+    for q in QUANTILES:
+        table[f"r_shrunken_{q}"] = 1.5 + 0.1 * table[f"r_{q}"]
     return AuditResult(
         audit="graph",
         config=_graph_config(sampler, models, seed),
         data={"name": "digits_knn", "nodes": nodes, "edges": int(degree.sum() // 2), "features": 64, "classes": 10,
               "digest": "5f0c2a9e61d34b7788aa0012"},
-        summary=_graph_summary(table, fpr, fnr, member, statistic, prior, models),
+        summary=_graph_summary(table, fpr, fnr, member, statistic, prior, models) | _graph_blocks(table, rng),
         warnings=("3 of 64 snowball draws ran out of frontier below the quota of 60 nodes.",
                   "21 nodes were in no training sample: they are not auditable with 64 models."),
         timings={"priors": {"compile_s": 0.0, "run_s": 1.9, "items": 10_000},
@@ -122,12 +129,52 @@ def _graph_summary(table, fpr, fnr, member, statistic, prior, models):
         "paper_posterior": quantile,
         "pooled": {"engine": "exact", "nodes": int(auditable.sum()), "r": {"q05": 1.71, "q50": 1.79, "q95": 1.88},
                    "l": {"q05": 0.61, "q50": 0.66, "q95": 0.72},
+                   "shared_models": {
+                       "scheme": "jackknife", "dropped": 2,
+                       "r": {"median": 1.79, "naive": [1.71, 1.88], "interval": [1.64, 1.97], "spread": 0.04,
+                             "inflation": 1.92},
+                       "l": {"median": 0.66, "naive": [0.61, 0.72], "interval": [0.61, 0.72], "spread": 0.0,
+                             "inflation": 1.0}},
                    "prior_sensitivity": {s: {"r": {"q05": 1.70, "q50": 1.78, "q95": 1.87},
                                              "l": {"q05": 0.60, "q50": 0.66, "q95": 0.72}} for s in ("1", "100")}},
         "prior_lower_bound": {"definition": "posterior_odds", "eps_R": 1.83, "eps_L": 4.02, "eps_R_median": -2.31,
                               "eps_L_median": 2.31},
         "sampling": {"prior_exact": False, "prior_draws": 10_000, "prior_min": float(prior.min()),
                      "prior_median": float(np.median(prior)), "prior_max": float(prior.max())},
+    }  # fmt: skip
+
+
+def _graph_blocks(table, rng):
+    """The blocks that an audit may lack: attacks, rules and levels side by side."""
+    attacks = [
+        {"attack": name, **{f"{figure}{suffix}": value(base + 0.3 * k) for k, figure in enumerate(FIGURES)
+                            for suffix, value in (("", float), ("_ci", lambda x: [x - 0.02, x + 0.03]))}}
+        for name, base in (("loss", 0.11), ("likelihood_ratio", 0.17), ("my_own", 0.14))
+    ]  # fmt: skip
+    rules = []
+    for rule, prior in (("likelihood", "blind"), ("likelihood", "aware"), ("prior_only", "aware")):
+        row = {"rule": rule, "prior": prior, "decisions": 4321}
+        for name in ("accuracy", "balanced_accuracy", "tpr", "fpr"):
+            row[name] = float(rng.uniform(0.3, 0.9))
+            row[f"{name}_ci"] = [row[name] - 0.01, row[name] + 0.01]
+        rules.append(row)
+    groups = {}
+    for by, names in (("degree", ["degree 2", "degree 3 to 9"]), ("class", [f"class {c}" for c in range(4)])):
+        middle = {x: rng.uniform(1, 3, len(names)) for x in "rl"}
+        groups[by] = {"names": names, "nodes": rng.integers(5, 300, len(names)).tolist()} | {
+            x: {"q05": (m - 0.4).tolist(), "q50": m.tolist(), "q95": (m + 0.7).tolist()} for x, m in middle.items()
+        }  # fmt: skip
+    hyper = {"mu_r": 0.61, "mu_l": 0.23, "tau_r": 0.31, "tau_l": 0.47}
+    return {
+        "attacks": attacks, "rules": rules, "groups": groups,
+        "heterogeneity": {"nodes": 431, "mean": 0.4, "observed_sd": 0.211, "sd": 0.187, "sd_ci90": [0.171, 0.202],
+                          "real_share": 0.786, "p_value": 0.0005},
+        "readings": {d: {e: {"median": float(rng.uniform(-2, 2)), "q90": float(rng.uniform(2, 4))}
+                         for e in ("eps_L", "eps_R")}
+                     for d in ("posterior_odds", "bayes_factor", "membership_privacy")},
+        "bmdp": {"structure": "fixed_size", "lower_bound": False, "meaning": "The others determine a node's own."},
+        "population": {name: {"q05": m - 0.1, "q50": m, "q95": m + 0.1} for name, m in hyper.items()}
+        | {"nodes": int(table["auditable"].sum()), "rhat": 1.004, "ess": 812.0, "divergences": 0},
     }  # fmt: skip
 
 

@@ -405,7 +405,7 @@ def test_bad_input_is_one_line_and_writes_nothing(make, arguments, message, tmp_
 
 def test_a_failure_while_writing_leaves_no_folder(sweep, tmp_path, monkeypatch) -> None:
     out = compare([sweep / "0"])
-    monkeypatch.setattr("jaxaudit.report.compare.render_comparison", lambda page: 1 / 0)
+    monkeypatch.setattr("jaxaudit.report.compare.render_page", lambda page, footer: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_comparison(out, tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from jaxaudit.report import figures_graph, figures_release
+from jaxaudit.report import figures_graph, figures_levels, figures_release
 from jaxaudit.report.canvas import style
 from jaxaudit.report.figures import draw
 from jaxaudit.runtime.checks import InputError
 
-GRAPH = ["limits", "prior_and_model", "error_plane", "who_leaks"]
+FOUR = ["limits", "prior_and_model", "error_plane", "who_leaks"]
+GRAPH = [*FOUR[:3], "attack_comparison", "groups", FOUR[3]]
 RELEASE = ["attacks", "roc", "scores"]
 
 
@@ -36,7 +37,7 @@ def grown(figure: Figure) -> list[str]:
 def canvas(monkeypatch):
     """Keeps the figures that are drawn, so that a test can look into them."""
     kept: dict[str, Figure] = {}
-    for module in (figures_graph, figures_release):
+    for module in (figures_graph, figures_levels, figures_release):
         finish = module.finish
 
         def keep(figure, name, *words, _finish=finish):
@@ -52,6 +53,7 @@ def test_graph_figures_show_the_data(graph, canvas):
     assert [p.name for p in pictures] == GRAPH
     for picture in pictures:
         assert picture.png.startswith(b"\x89PNG")
+        assert len(picture.png) < 100_000, picture.name
         assert picture.caption
         assert picture.alt
     table = graph.table
@@ -133,8 +135,9 @@ def test_nothing_to_show_is_said_and_not_a_crash(kind, graph, release, make):
     result = {"graph": graph, "release": release}[kind]
     empty = replace(result, summary={}, evidence={}, table=result.table.iloc[:0])
     bare = replace(result, summary={}, evidence={}, table=pd.DataFrame())
-    for case in (everything_nan(result), empty, bare):
-        assert [p.name for p in draw(case)] == (GRAPH if kind == "graph" else RELEASE)
+    for case in (empty, bare):
+        assert [p.name for p in draw(case)] == (FOUR if kind == "graph" else RELEASE)
+    assert [p.name for p in draw(everything_nan(result))] == (GRAPH if kind == "graph" else RELEASE)
 
 
 @pytest.mark.parametrize("attacks", [(), ("dcr",), tuple("abcd")])
@@ -151,7 +154,7 @@ def test_degenerate_scores(make):
 
 @pytest.mark.parametrize("case", [{"sampler": "uniform"}, {"nodes": 2}, {"nodes": 30, "models": 4}])
 def test_graph_shapes(case, make):
-    assert len(draw(make["graph"](**{"nodes": 80, **case}))) == 4
+    assert len(draw(make["graph"](**{"nodes": 80, **case}))) == 6
 
 
 def test_priors_of_zero_and_one(graph):

@@ -14,7 +14,8 @@ from jaxaudit.report.figures import Picture
 from jaxaudit.report.write import plain
 from jaxaudit.runtime.checks import InputError
 
-NAMES = ("limits", "prior_and_model", "error_plane", "who_leaks", "attacks", "roc", "scores")
+GRAPH = ("limits", "prior_and_model", "error_plane", "attack_comparison", "groups", "who_leaks")
+RELEASE = ("attacks", "roc", "scores")
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def quick(monkeypatch):
     """Blank pictures in place of drawn ones: these tests look at files."""
 
     def draw(result):
-        names = NAMES[:4] if result.audit == "graph" else NAMES[4:]
+        names = GRAPH if result.audit == "graph" else RELEASE
         return [Picture(name, "caption", "alt", b"png of " + name.encode()) for name in names]
 
     monkeypatch.setattr(write, "draw", draw)
@@ -44,7 +45,7 @@ def test_a_whole_run(kind, graph, release, tmp_path):
     result = {"graph": graph, "release": release}[kind]
     paths = write_run(result, tmp_path / "new" / "run")
     table = "nodes.csv" if kind == "graph" else "records.csv"
-    figures = [f"figures/{n}.png" for n in (NAMES[:4] if kind == "graph" else NAMES[4:])]
+    figures = [f"figures/{n}.png" for n in (GRAPH if kind == "graph" else RELEASE)]
     assert files(tmp_path / "new" / "run") == sorted([*figures, table, "report.html", "results.json"])
     assert set(paths) == {"results", "table", "report", "figures"}
     assert all(path.exists() and path.is_absolute() for path in paths.values())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import gaussian_kde
 
+import jaxaudit.tables.density as density_module
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.density import (
     as_rows,
@@ -14,6 +16,8 @@ from jaxaudit.tables.density import (
     fit_basis,
     fit_density,
     log_density,
+    log_sum_kernels,
+    precision_scope,
     span_report,
 )
 
@@ -50,6 +54,24 @@ def test_far_points_have_a_density_in_logs() -> None:
     nearest = ((1e3 - basis.whiten(rows)) ** 2).sum(axis=1).min()
     norm = np.log(40) + 5 * np.log(0.3 * np.sqrt(2 * np.pi)) + basis.log_volume
     assert far[0] == pytest.approx(-nearest / (2 * 0.09) - norm, abs=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("far", [0.0, 60.0, 1e9])
+def test_kernel_sums_by_blocks(precision: str, far: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps over the centres, padding among them; one point out of the safe range sends all on the stable route."""
+    monkeypatch.setattr(density_module, "_CENTRES", 8)
+    rng = np.random.default_rng(0)
+    points, centres = rng.normal(size=(6, 4)), rng.normal(size=(24, 4))
+    counts = np.array([*rng.integers(1, 5, size=21), 0, 0, 0])
+    points[2] += far
+    squared = ((points[:, None] - centres) ** 2).sum(-1)
+    expected = logsumexp(-squared * 0.7, b=counts, axis=1)
+    with precision_scope(precision) as dtype, np.errstate(divide="ignore"):
+        arrays = (part.astype(dtype) for part in (points, centres, np.log(counts)))
+        got = np.asarray(log_sum_kernels(*arrays, dtype(0.7)), dtype=np.float64)
+    assert np.allclose(got, expected, rtol=1e-13 if precision == "float64" else 1e-5, atol=1e-12)
+    assert np.isfinite(got).all()
 
 
 def test_whitened_rows_have_identity_covariance_and_match_mahalanobis() -> None:

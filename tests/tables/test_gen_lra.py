@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal, localcontext
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from scipy.stats import gaussian_kde, multivariate_normal
 from sklearn.metrics import roc_auc_score
 
 from jaxaudit.runtime.checks import InputError
+from jaxaudit.tables.attacks import gen_lra_terms as terms
 from jaxaudit.tables.attacks import neighbours
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra, gen_lra_scores
 from jaxaudit.tables.density import distinct_rows
 
-module = sys.modules["jaxaudit.tables.attacks.gen_lra"]  # the package re-exports a function of this name
 MODES = ("fixed", "refit", "synth_mia")
 HOUSING = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "releases" / "synthmia_housing"
 
@@ -131,13 +130,12 @@ def test_blocks_and_tiles_do_not_change_a_score(mode: str, monkeypatch: pytest.M
     x, s, r = tables(48, 128, 97, 12, 7)
     whole = gen_lra(x, s, r, 9, mode)
 
-    def small(targets: int, row_bytes: float, budget: int = 0) -> tuple[range, int]:
-        return range(0, targets, 8), 8
+    def small(rows: int, row_bytes: float, budget: int, most: int = 256) -> tuple[range, int]:
+        return range(0, rows, 8), 8
 
-    monkeypatch.setattr(neighbours, "target_blocks", small)
-    monkeypatch.setattr(module, "target_blocks", small)
-    monkeypatch.setattr(module, "rows_per_chunk", lambda *args, **kwargs: 8)
-    monkeypatch.setattr("jaxaudit.tables.density.rows_per_chunk", lambda *args, **kwargs: 8)
+    for name in ("attacks.neighbours", "attacks.gen_lra_terms", "density"):
+        monkeypatch.setattr(f"jaxaudit.tables.{name}.row_blocks", small)
+    monkeypatch.setattr(terms, "_lanes", lambda pairs, rows: 3)
     assert np.allclose(gen_lra(x, s, r, 9, mode), whole, rtol=1e-12, atol=1e-13)
 
 
@@ -259,10 +257,11 @@ def test_k_grid_is_each_k() -> None:
 def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
     x, s, r = tables(20, 32, 31, 7, 5)
     gen_lra(x, s, r, 5, "refit")
-    compiled = module._refit_kernel._cache_size(), neighbours._kth_distance._cache_size()
+    kernels = (terms._changes, terms._weights, terms._project, terms._widest, neighbours._upper_limits)
+    compiled = [kernel._cache_size() for kernel in kernels]
     x, s, r = tables(18, 30, 29, 6, 6)
     gen_lra(x, s, r, 5, "refit")
-    assert (module._refit_kernel._cache_size(), neighbours._kth_distance._cache_size()) == compiled
+    assert [kernel._cache_size() for kernel in kernels] == compiled
 
 
 @pytest.mark.parametrize(
