@@ -1,10 +1,12 @@
-"""Gen-LRA against the loop that published code runs, in one script, interleaved.
+r"""Gen-LRA against the loop that published code runs, in one script, interleaved.
 
 The peer takes one record at a time: nearest rows by a KD-tree, then ``scipy.stats.gaussian_kde`` refitted on
 reference plus record ("refit"), or evaluated once more with the covariance kept ("fixed"). It runs on a few
 records (its time is per record); ours scores all of them. The error is against the peer's float64 scores.
 
     python benchmarks/release_gen_lra.py [--quick] [--sizes 5000x5000x40x200 ...] [--repeats 3]
+    python benchmarks/release_gen_lra.py --sizes 50000x50000x20x200 100000x100000x20x200 \
+        --variants fixed_float64 --peer-targets 2 --repeats 1 --name release_gen_lra_large
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from scipy.stats import gaussian_kde
 
 SIZES = ("1000x1000x10x10", "5000x5000x10x200", "5000x5000x40x200")
 QUICK = ("200x200x5x10", "1000x1000x10x10")
-VARIANTS = tuple((mode, precision) for mode in ("fixed", "refit") for precision in ("float64", "float32"))
+VARIANTS = ("fixed_float64", "fixed_float32", "refit_float64", "refit_float32")
 
 
 def tables(targets: int, n: int, m: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -63,7 +65,7 @@ def compile_seconds(events: list[tuple[str, float]]) -> float:
     return sum(s for name, s in events if name.endswith(("backend_compile_duration", "jaxpr_to_mlir_module_duration")))
 
 
-def measure(size: str, targets: int, peer_targets: int, repeats: int) -> dict[str, Any]:
+def measure(size: str, targets: int, peer_targets: int, repeats: int, variants: tuple[str, ...]) -> dict[str, Any]:
     """One size in a process of its own: peak memory and cold compilation are its own."""
     import jax.monitoring
 
@@ -77,17 +79,18 @@ def measure(size: str, targets: int, peer_targets: int, repeats: int) -> dict[st
     few = x[index]
     before = peak_mib()
     results: dict[str, Any] = {}
-    for mode, precision in VARIANTS:
+    pairs = [tuple(variant.split("_")) for variant in variants]
+    for mode, precision in pairs:
         events.clear()
         cold, _ = timed(lambda mode=mode, precision=precision: gen_lra(x, s, r, k, mode, precision=precision))
         results[f"{mode}_{precision}"] = {"cold_s": cold, "compile_s": compile_seconds(events), "warm_s": []}
     peak = peak_mib()
-    slow: dict[str, list[float]] = {"fixed": [], "refit": []}
+    slow: dict[str, list[float]] = {mode: [] for mode in dict.fromkeys(mode for mode, _ in pairs)}
     for _ in range(repeats):  # interleaved: a busy spell of the machine meets both
         for mode in slow:
             seconds, expected = timed(lambda mode=mode: peer(few, s, r, k, mode))
             slow[mode].append(seconds / peer_targets)
-            for precision in ("float64", "float32"):
+            for precision in (precision for other, precision in pairs if other == mode):
                 seconds, got = timed(
                     lambda mode=mode, precision=precision: gen_lra(x, s, r, k, mode, precision=precision)
                 )
@@ -103,7 +106,7 @@ def measure(size: str, targets: int, peer_targets: int, repeats: int) -> dict[st
         entry["speedup_per_repeat"] = [p * targets / w for p, w in zip(slow[mode], entry["warm_s"], strict=True)]
     return {
         "n": n, "m": m, "d": d, "k": k, "targets": targets, "peer_targets": peer_targets,
-        "peak_mib_before": before, "peak_mib": peak, "results": results,
+        "peak_mib_before": before, "peak_mib": peak, "load": os.getloadavg(), "results": results,
     }  # fmt: skip
 
 
@@ -111,6 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, one minute")
     parser.add_argument("--sizes", nargs="+", help="n x m x d x k, e.g. 5000x5000x40x200")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
     parser.add_argument("--targets", type=int, default=1000)
     parser.add_argument("--peer-targets", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
@@ -122,14 +126,15 @@ def main() -> None:
           f"{'compile s':>9} {'max error':>10} {'peak MiB':>9}")  # fmt: skip
     for size in sizes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            run = pool.apply(measure, (size, args.targets, args.peer_targets, args.repeats))
+            run = pool.apply(measure, (size, args.targets, args.peer_targets, args.repeats, tuple(args.variants)))
         runs.append(run)
         for name, e in run["results"].items():
             print(
                 f"{size:>20} {name:>14} {e['ms_per_record']:9.4f} {e['peer_ms_per_record']:9.2f} {e['speedup']:8.1f} "
                 f"{e['cold_s']:7.2f} {e['compile_s']:9.2f} {e['max_error']:10.1e} {run['peak_mib']:9.0f}"
             )
-    record = {"machine": machine("jax", "jaxlib", "numpy", "scipy"), "load": os.getloadavg(), "runs": runs}
+        print(f"{'':>20} load average {run['load'][0]:.1f}")
+    record = {"machine": machine("jax", "jaxlib", "numpy", "scipy"), "runs": runs}
     print(save(args.name, record))
 
 

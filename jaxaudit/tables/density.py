@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaudit.runtime.checks import InputError, check_choice, check_finite, require
-from jaxaudit.runtime.chunks import bucket, chunked_map, pad_rows, rows_per_chunk
+from jaxaudit.runtime.checks import InputError, check_choice, check_finite, check_real, require
+from jaxaudit.runtime.chunks import pad_rows
+from jaxaudit.tables import blocks
+from jaxaudit.tables.blocks import block_map, row_blocks, table_size
 
 __all__ = [
     "EIGENVALUE_FLOOR",
@@ -32,14 +34,19 @@ __all__ = [
     "kernel_exponents",
     "log_density",
     "log_kernel_sums",
+    "log_sum_kernels",
     "pad_columns",
     "padded_centres",
     "precision_scope",
     "span_report",
+    "sum_range",
 ]
 
 EIGENVALUE_FLOOR = 1e-10
 """Directions whose correlation eigenvalue is below this share of the largest one count as absent."""
+
+_CENTRES = 4096
+"""Most centres of one step of a kernel sum."""
 
 _CONSTANT = 1e-12
 """A column whose standard deviation is below this share of its largest absolute value is constant."""
@@ -60,31 +67,57 @@ def as_rows(name: str, value: Any, columns: int | None = None) -> np.ndarray:
     return rows
 
 
-def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+@overload
+def distinct_rows(rows: np.ndarray, *, origin: Literal[False] = False) -> tuple[np.ndarray, np.ndarray]: ...
+@overload
+def distinct_rows(rows: np.ndarray, *, origin: Literal[True]) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
+def distinct_rows(rows: np.ndarray, *, origin: bool = False) -> tuple[np.ndarray, ...]:
     """The distinct rows in lexicographic order and how often each occurs.
 
     Every kernel works on this form: copies are met once, and the row order of a table cannot change a
-    single bit of a score.
+    single bit of a score. ``origin=True`` adds the indices of all rows in that order, copies side by side.
 
     Example:
         >>> distinct_rows(np.array([[2.0], [1.0], [2.0]]))
         (array([[1.],
                [2.]]), array([1, 2]))
+        >>> distinct_rows(np.array([[2.0], [1.0], [2.0]]), origin=True)[2]
+        array([1, 0, 2])
     """
-    rows = rows[np.lexsort(rows.T[::-1])]
+    order = _lexicographic(rows)
+    rows = rows[order]
     first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)]))
-    return rows[first], np.diff(np.append(first, len(rows)))
+    counts = np.diff(np.append(first, len(rows)))
+    return (rows[first], counts, order) if origin else (rows[first], counts)
 
 
-def bandwidth_factor(n: int, dimension: int, rule: str = "silverman", multiplier: float = 1.0) -> float:
+def _lexicographic(rows: np.ndarray) -> np.ndarray:
+    """Order of the rows: by the first column, and by all of them only where that one ties."""
+    order = np.argsort(rows[:, 0], kind="stable")
+    first = rows[order, 0]
+    equal = first[1:] == first[:-1]
+    tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
+    if tied.size:  # the tied rows, sorted by all columns, fill the same places group by group
+        part = order[tied]
+        order[tied] = part[np.lexsort(rows[part].T[::-1])]
+    return order
+
+
+def bandwidth_factor(n: int, dimension: int, rule: str | float = "silverman", multiplier: float = 1.0) -> float:
     """Bandwidth in units of the standard deviation, as SciPy's ``gaussian_kde`` defines it.
 
-    ``(n (d + 2) / 4)^(-1/(d + 4))`` (Silverman) or ``n^(-1/(d + 4))`` (Scott), times the multiplier.
+    ``(n (d + 2) / 4)^(-1/(d + 4))`` (Silverman), ``n^(-1/(d + 4))`` (Scott), or a number > 0 that is the bandwidth
+    itself, whatever n; times the multiplier.
+
+    Raises:
+        InputError: another rule, a number outside [1e-6, 1e6].
 
     Example:
-        >>> round(bandwidth_factor(100, 2, "scott"), 4)
-        0.4642
+        >>> round(bandwidth_factor(100, 2, "scott"), 4), bandwidth_factor(100, 2, 0.5, 2.0)
+        (0.4642, 1.0)
     """
+    if not isinstance(rule, str):
+        return multiplier * check_real("rule", rule, 1e-6, 1e6)
     check_choice("rule", rule, ("silverman", "scott"))
     base = n * (dimension + 2) / 4 if rule == "silverman" else n
     return float(multiplier * base ** (-1.0 / (dimension + 4)))
@@ -166,18 +199,28 @@ def fit_basis(
     weights = np.ones(len(rows)) if counts is None else counts.astype(np.float64)
     n = weights.sum()
     require(n >= 2, name, "have at least 2 rows", int(n))
-    mean = weights @ rows / n
+    mean = np.einsum("n,nd->d", weights, rows) / n  # einsum: threads of a BLAS cost more than they save here
     centred = rows - mean
-    scale = np.sqrt(weights @ centred**2 / (n - 1))
+    scale = np.sqrt(np.einsum("n,nd,nd->d", weights, centred, centred) / (n - 1))
     constant = scale <= _CONSTANT * np.abs(rows).max(axis=0)
     require(not constant.all(), name, "vary in at least one column", f"{int(n)} equal rows")
     scale = np.where(constant, 1.0, scale) if standardise else np.ones_like(scale)
     centred = np.where(constant, 0.0, centred / scale) * np.sqrt(weights / (n - 1))[:, None]
     # singular values of the triangular factor: as accurate as those of the table, and cheap for long tables
-    _, singular, directions = np.linalg.svd(np.linalg.qr(centred, mode="r"), full_matrices=False)
+    _, singular, directions = np.linalg.svd(_triangular(centred), full_matrices=False)
     keep = singular**2 > EIGENVALUE_FLOOR * (singular[0] ** 2 if standardise else 1.0)
     require(bool(keep.any()), name, "vary in at least one direction", f"{int(n)} nearly equal rows")
     return Basis(mean, scale, directions[keep].T, singular[keep], constant)
+
+
+def _triangular(rows: np.ndarray, block: int = 256) -> np.ndarray:
+    """R of rows = Q R (up to signs), by factors of blocks of rows that fit the cache: as stable as one factor."""
+    d = rows.shape[1]
+    whole = len(rows) // block * block
+    if whole >= 4 * block and d <= block // 4:
+        parts = np.asarray(np.linalg.qr(rows[:whole].reshape(-1, block, d), mode="r"))
+        rows = np.concatenate([parts.reshape(-1, d), rows[whole:]])
+    return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 @dataclass(frozen=True)
@@ -226,10 +269,8 @@ def precision_scope(precision: str) -> Iterator[Any]:
 
 
 def pad_columns(rows: np.ndarray) -> np.ndarray:
-    """Add zero columns up to 8 or a multiple of 16: few shapes to compile, distances unchanged."""
-    d = rows.shape[1]
-    width = 8 if d <= 8 else -(-d // 16) * 16
-    return np.pad(rows, ((0, 0), (0, width - d)))
+    """Add zero columns up to a multiple of 8: few shapes to compile, distances unchanged."""
+    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
 
 
 def kernel_exponents(points: jax.Array, centres: jax.Array, inverse: jax.Array) -> jax.Array:
@@ -241,6 +282,41 @@ def kernel_exponents(points: jax.Array, centres: jax.Array, inverse: jax.Array) 
     cross = jnp.dot(points, centres.T, precision=jax.lax.Precision.HIGHEST)
     squares = jnp.sum(points**2, axis=-1)[:, None] + jnp.sum(centres**2, axis=-1)[None, :]
     return jnp.maximum(squares - 2.0 * cross, 0.0) * inverse
+
+
+def log_sum_kernels(points: jax.Array, centres: jax.Array, log_counts: jax.Array, inverse: jax.Array) -> jax.Array:
+    """``log sum_i count_i exp(-|v - r_i|^2 inverse)`` for points (p, e) against centres (n, e), shape (p,); traceable.
+
+    Block by block of centres, so that the (p, block) table and the block stay in cache, and without the usual shift by
+    the largest term; where a sum leaves the range in which that is safe, all are summed with it.
+    """
+    count = -(-len(centres) // _CENTRES)
+    while len(centres) % count:
+        count += 1
+    parts = (centres.reshape(count, -1, centres.shape[1]), log_counts.reshape(count, -1))
+    scaled, own = 2.0 * inverse * points, inverse * jnp.sum(points**2, axis=1)
+
+    def quick(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        rows, log_count = block
+        cross = jnp.dot(scaled, rows.T, precision=jax.lax.Precision.HIGHEST)
+        other = log_count - inverse * jnp.sum(rows**2, axis=1)
+        return total + jnp.sum(jnp.exp(cross + other - own[:, None]), axis=1), None
+
+    def stable(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        rows, log_count = block
+        more = jax.nn.logsumexp(log_count - kernel_exponents(points, rows, inverse), axis=1)
+        return jnp.logaddexp(total, more), None
+
+    total = jax.lax.scan(quick, jnp.zeros_like(own), parts)[0]
+    low, high = sum_range(points.dtype)
+    safe = (jnp.min(total) > low) & (jnp.max(total) < high)
+    empty = jnp.full_like(own, -jnp.inf)
+    return jax.lax.cond(safe, lambda: jnp.log(total), lambda: jax.lax.scan(stable, empty, parts)[0])
+
+
+def sum_range(dtype: Any) -> tuple[float, float]:
+    """Sums of kernels whose largest terms are neither lost nor infinite, with room for the terms that matter."""
+    return (1e-65, 1e300) if dtype == jnp.float64 else (1e-25, 1e37)
 
 
 @dataclass(frozen=True)
@@ -286,18 +362,25 @@ def log_density(density: KernelDensity, points: np.ndarray, precision: str = "fl
 
 def log_kernel_sums(density: KernelDensity, points: np.ndarray, precision: str = "float64") -> np.ndarray:
     """``log sum_i count_i exp(-|v - r_i|^2 / 2 h^2)`` at whitened points (p, e), shape (p,), float64."""
+
+    def some(start: int) -> np.ndarray:
+        with precision_scope(precision):
+            part = pad_rows(rows[start : start + size], size)
+            return np.asarray(_log_kernel_sums(part, centres, log_counts, inverse, chunk=chunk), dtype=np.float64)
+
     with precision_scope(precision) as dtype:
         centres, log_counts = padded_centres(density, dtype)
-        rows = pad_rows(pad_columns(points).astype(dtype), bucket(len(points)))
+        rows = pad_columns(points).astype(dtype)
         inverse = dtype(0.5 / density.bandwidth**2)
-        chunk = rows_per_chunk(3 * centres.nbytes / centres.shape[1])
-        sums = _log_kernel_sums(rows, centres, log_counts, inverse, chunk=chunk)
-        return np.asarray(sums, dtype=np.float64)[: len(points)]
+    budget, most = (8 << 20, 128) if blocks.on_cpu() else (256 << 20, 8192)
+    chunk = row_blocks(len(rows), centres.itemsize * min(_CENTRES, len(centres)), budget, most)[1]
+    size = chunk * min(2, -(-len(rows) // chunk))
+    return np.concatenate(block_map(some, range(0, len(rows), size)))[: len(rows)]
 
 
 def padded_centres(density: KernelDensity, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and log counts padded to a bucket; padding has count zero."""
-    size = bucket(len(density.centres))
+    """Centres and log counts padded to a table size; padding has count zero."""
+    size = table_size(len(density.centres))
     log_counts = np.full(size, -np.inf, dtype)
     log_counts[: len(density.centres)] = density.log_counts
     return pad_rows(pad_columns(density.centres).astype(dtype), size), log_counts
@@ -307,7 +390,9 @@ def padded_centres(density: KernelDensity, dtype: Any) -> tuple[np.ndarray, np.n
 def _log_kernel_sums(
     points: jax.Array, centres: jax.Array, log_counts: jax.Array, inverse: jax.Array, *, chunk: int
 ) -> jax.Array:
-    def one(point: jax.Array) -> jax.Array:
-        return jax.nn.logsumexp(log_counts - kernel_exponents(point[None], centres, inverse)[0])
+    """(p,), ``chunk`` points at a time (p a multiple of it): a product of matrices and a table that stays in cache."""
 
-    return chunked_map(one, points, chunk=chunk)
+    def block(part: jax.Array) -> jax.Array:
+        return log_sum_kernels(part, centres, log_counts, inverse)
+
+    return jax.lax.map(block, points.reshape(-1, chunk, points.shape[1])).ravel()

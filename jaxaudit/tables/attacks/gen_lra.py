@@ -1,42 +1,34 @@
 """Gen-LRA: how much does adding the target to the reference raise the density of the release around it?
 
 Source: Ward, Wang and Cheng, "Privacy Auditing Synthetic Data Release through Local Likelihood Attacks",
-arXiv:2508.21146. The closed forms of the re-estimated density are derived here: with n reference rows of
-mean zero and identity covariance, adding u changes the covariance to ``a (I + (b/a) u u^T)``,
-``a = (n-1)/n``, ``b = 1/(n+1)``; Sherman-Morrison and the determinant lemma give distances and volume.
-So no density is ever refitted.
+arXiv:2508.21146. The terms of the sum, and why no density is ever refitted: ``gen_lra_terms``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxaudit.runtime.checks import check_choice, check_int, check_real
-from jaxaudit.runtime.chunks import bucket, chunked_map, pad_rows, rows_per_chunk
-from jaxaudit.tables.attacks.neighbours import NeighbourPairs, check_k, nearest_pairs, target_blocks, tie_weights
+from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
+from jaxaudit.tables.attacks.gen_lra_terms import fixed_terms, refit_terms
+from jaxaudit.tables.attacks.neighbours import NeighbourPairs, check_k, nearest_pairs, tie_weights
 from jaxaudit.tables.density import (
     Basis,
-    KernelDensity,
+    SpanReport,
     as_rows,
     bandwidth_factor,
     distinct_rows,
     fit_basis,
     fit_density,
-    kernel_exponents,
-    log_kernel_sums,
-    pad_columns,
-    padded_centres,
-    precision_scope,
     span_report,
 )
 
-__all__ = ["GenLRAConfig", "GenLRAResult", "gen_lra", "gen_lra_scores"]
+__all__ = ["GenLRAConfig", "GenLRAEvidence", "GenLRAResult", "gen_lra", "gen_lra_evidence", "gen_lra_family",
+           "gen_lra_scores"]  # fmt: skip
 
 _FLOOR = np.log(1e-20)
 
@@ -46,32 +38,55 @@ class GenLRAConfig:
     """Settings of Gen-LRA.
 
     Attributes:
-        k: nearest synthetic rows that enter a target's score.
+        k: nearest synthetic rows that enter a target's score; or several k, scored in one pass.
         bandwidth: "fixed" keeps bandwidth and covariance of the reference (the influence of one more kernel);
             "refit" re-estimates size, bandwidth and covariance with the target added, exactly; "synth_mia" is
             refit with the additive floor 1e-20 inside the logarithms, in the units of the table: only for
             reproducing that library's numbers (they use ``neighbours="encoded"`` and k = 200).
         neighbours: "encoded": Euclidean in the columns as given; "whitened": in the reference's whitened space,
             which makes scores invariant under invertible affine maps of the table.
-        rule: "silverman" or "scott".
-        multiplier: scales the bandwidth, before and after adding the target alike; in [0.001, 1000].
-        precision: "float64"; "float32" is faster on accelerators (relative error about 1e-4).
+        rule: "silverman" or "scott"; or a number in [1e-6, 1e6], the bandwidth itself in units of the standard
+            deviation (of whitened columns), which adding the target then leaves as it is.
+        multiplier: scales the bandwidth, before and after adding the target alike; in [0.001, 1000]; or several.
+        precision: "float64"; "float32" for the sums over the reference is faster on accelerators (relative error
+            about 1e-4). Neighbours are exact either way.
     """
 
-    k: int = 10
+    k: int | tuple[int, ...] = 10
     bandwidth: str = "fixed"
     neighbours: str = "encoded"
-    rule: str = "silverman"
-    multiplier: float = 1.0
+    rule: str | float = "silverman"
+    multiplier: float | tuple[float, ...] = 1.0
     precision: str = "float64"
 
     def __post_init__(self) -> None:
-        check_int("gen_lra.k", self.k, 1)
+        for name in ("k", "multiplier"):
+            value = getattr(self, name)
+            if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):  # lists from YAML: hashable
+                object.__setattr__(self, name, tuple(value))
+                require(len(value) > 0, f"gen_lra.{name}", "hold at least one value", "none")
+                require(len(set(value)) == len(value), f"gen_lra.{name}", "hold each value once", list(value))
+        for k in self.ks:
+            check_int("gen_lra.k", k, 1)
         check_choice("gen_lra.bandwidth", self.bandwidth, ("fixed", "refit", "synth_mia"))
         check_choice("gen_lra.neighbours", self.neighbours, ("encoded", "whitened"))
-        check_choice("gen_lra.rule", self.rule, ("silverman", "scott"))
-        check_real("gen_lra.multiplier", self.multiplier, 1e-3, 1e3)
+        if isinstance(self.rule, str):
+            check_choice("gen_lra.rule", self.rule, ("silverman", "scott"))
+        else:
+            check_real("gen_lra.rule", self.rule, 1e-6, 1e6)
+        for multiplier in self.multipliers:
+            check_real("gen_lra.multiplier", multiplier, 1e-3, 1e3)
         check_choice("gen_lra.precision", self.precision, ("float32", "float64"))
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Every k."""
+        return self.k if isinstance(self.k, tuple) else (self.k,)
+
+    @property
+    def multipliers(self) -> tuple[float, ...]:
+        """Every bandwidth multiplier."""
+        return self.multiplier if isinstance(self.multiplier, tuple) else (self.multiplier,)
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,8 @@ class GenLRAResult:
     """Scores and what the reference could not describe.
 
     Attributes:
-        scores: (n,) float64, or (grid, n) from a grid of k; higher is more member-like.
+        scores: (n,) float64; a grid of k puts an axis (k,) in front, a grid of multipliers one (multipliers,) between:
+            (k, multipliers, n); higher is more member-like.
         effective_dimension: directions that the reference spans; used in the bandwidth and the densities.
         out_of_span: (n,) distance of each target from that span, in column standard deviations.
         warnings: one sentence each.
@@ -91,9 +107,31 @@ class GenLRAResult:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class GenLRAEvidence:
+    """Which released rows betray a record, and by how much; one entry per pair, a target's largest first.
+
+    Attributes:
+        target: (p,) index of the target, ascending.
+        row: (p,) index of the row in the synthetic table as given; copies have an entry each.
+        squared: (p,) squared distance, in the space where neighbours were found.
+        weight: (p,) share of a place among the k nearest, in (0, 1]: below 1 for ties at the k-th distance.
+        contribution: (p,) weight times log density ratio at the row; a target's sum is its score.
+        scores: (n,) the scores.
+    """
+
+    target: np.ndarray
+    row: np.ndarray
+    squared: np.ndarray
+    weight: np.ndarray
+    contribution: np.ndarray
+    scores: np.ndarray
+
+
 def gen_lra(
-    targets: Any, synthetic: Any, reference: Any, k: int = 10, bandwidth: str = "fixed", neighbours: str = "encoded",
-    *, rule: str = "silverman", multiplier: float = 1.0, precision: str = "float64",
+    targets: Any, synthetic: Any, reference: Any, k: int | Sequence[int] = 10, bandwidth: str = "fixed",
+    neighbours: str = "encoded", *, rule: str | float = "silverman", multiplier: float | Sequence[float] = 1.0,
+    precision: str = "float64",
 ) -> np.ndarray:  # fmt: skip
     """Gen-LRA score of every target: the sum of log density ratios over its k nearest synthetic rows.
 
@@ -105,15 +143,16 @@ def gen_lra(
         targets: (n, d) numbers.
         synthetic: (m, d) the released rows.
         reference: (r, d) independent rows of the same population, r >= 2.
-        k: neighbours, in [1, m].
+        k: neighbours, in [1, m]; or several.
         bandwidth: "fixed", "refit" or "synth_mia" (see ``GenLRAConfig``).
         neighbours: "encoded" or "whitened".
-        rule: "silverman" or "scott".
-        multiplier: bandwidth multiplier, in [0.001, 1000].
+        rule: "silverman", "scott" or the bandwidth itself.
+        multiplier: bandwidth multiplier, in [0.001, 1000]; or several.
         precision: "float64" or "float32".
 
     Returns:
-        (n,) float64; higher is more member-like.
+        (n,) float64, higher is more member-like; with several k and multipliers (len(k), len(multiplier), n), found in
+        one pass: neighbours once, every k by weights of the same terms.
 
     Raises:
         InputError: an argument outside its range, tables of different width, values that are not finite.
@@ -125,8 +164,10 @@ def gen_lra(
         >>> scores = gen_lra(np.concatenate([members, others]), release, reference, k=1)
         >>> bool(scores[:40].mean() > scores[40:].mean())
         True
+        >>> gen_lra(members, release, reference, k=[1, 5, 10], multiplier=[0.5, 1.0]).shape
+        (3, 2, 40)
     """
-    config = GenLRAConfig(k, bandwidth, neighbours, rule, multiplier, precision)
+    config = GenLRAConfig(k, bandwidth, neighbours, rule, multiplier, precision)  # type: ignore[arg-type]
     return gen_lra_scores(targets, synthetic, reference, config).scores
 
 
@@ -134,15 +175,14 @@ def gen_lra_scores(
     targets: Any, synthetic: Any, reference: Any, config: GenLRAConfig | None = None, *,
     k_grid: tuple[int, ...] | None = None,
 ) -> GenLRAResult:  # fmt: skip
-    """``gen_lra`` with its settings in one place, its warnings, and optionally a grid of k in one pass.
+    """``gen_lra`` with its settings in one place, and its warnings.
 
     Args:
         targets: (n, d) numbers.
         synthetic: (m, d) the released rows.
         reference: (r, d) independent rows, r >= 2.
         config: settings; None for the defaults.
-        k_grid: several k, each in [1, m], instead of ``config.k``: scores get shape (len(k_grid), n) for about
-            the cost of the largest k.
+        k_grid: several k, each in [1, m], instead of ``config.k``.
 
     Raises:
         InputError: as ``gen_lra``.
@@ -156,185 +196,128 @@ def gen_lra_scores(
         (2, True)
     """
     config = config or GenLRAConfig()
-    x = as_rows("targets", targets)
-    s_rows, s_counts = distinct_rows(as_rows("synthetic", synthetic, x.shape[1]))
-    r_rows, r_counts = distinct_rows(as_rows("reference", reference, x.shape[1]))
-    grid = [check_k(k, int(s_counts.sum())) for k in ((config.k,) if k_grid is None else k_grid)]
-    basis = fit_basis(r_rows, r_counts)
-    u, v = basis.whiten(x), basis.whiten(s_rows)
-    n, e = int(r_counts.sum()), basis.dimension
-    h = bandwidth_factor(n, e, config.rule, config.multiplier)
-    density = fit_density(basis.whiten(r_rows), r_counts, h, basis.log_volume)
-
-    near = (u, v) if config.neighbours == "whitened" else _centred(x, s_rows, basis, config.precision)
-    pairs = nearest_pairs(*near, s_counts, max(grid), config.precision)
-    if config.bandwidth == "fixed":
-        terms = _fixed_terms(pairs, u, v, density, n, config.precision)
-    else:
-        h_next = bandwidth_factor(n + 1, e, config.rule, config.multiplier)
-        terms, log_p = _refit_terms(pairs, u, v, density, n, h_next, config.precision)
-        if config.bandwidth == "synth_mia":
-            terms = np.logaddexp(log_p + terms, _FLOOR) - np.logaddexp(log_p, _FLOOR)
-    # bincount adds a target's pairs one by one in row order; other targets change its terms by rounding at most (their
-    # number sets the shapes that are compiled)
-    scores = np.stack(
-        [np.bincount(pairs.target, weights=tie_weights(pairs, s_counts, k) * terms, minlength=len(x)) for k in grid]
-    )
-    report = span_report(x, s_rows, basis)
-    return GenLRAResult(
-        scores[0] if k_grid is None else scores, report.effective_dimension, report.out_of_span, report.warnings
-    )
+    work = _Work(targets, synthetic, reference, config if k_grid is None else replace(config, k=tuple(k_grid)))
+    scores = work.scores()
+    if not isinstance(work.config.multiplier, tuple):
+        scores = scores[:, 0]
+    if not isinstance(work.config.k, tuple):
+        scores = scores[0]
+    report = work.report()
+    return GenLRAResult(scores, report.effective_dimension, report.out_of_span, report.warnings)
 
 
-def _centred(x: np.ndarray, s: np.ndarray, basis: Basis, precision: str) -> tuple[np.ndarray, np.ndarray]:
-    """float32 loses small differences of large numbers, so it gets centred columns; float64 differences are exact."""
-    return (x - basis.mean, s - basis.mean) if precision == "float32" else (x, s)
+def gen_lra_family(
+    targets: Any, synthetic: Any, reference: Any, config: GenLRAConfig | None = None
+) -> dict[str, np.ndarray]:
+    """The scores of a grid as a family of attacks, by name: ``gen_lra[k=5,h=1]``, h the bandwidth multiplier.
 
+    Names carry the settings that vary; without a grid the one name is ``gen_lra``.
 
-def _fixed_terms(
-    pairs: NeighbourPairs, u: np.ndarray, v: np.ndarray, density: KernelDensity, n: int, precision: str
-) -> np.ndarray:
-    """Per pair: ``log(n / (n + 1)) + softplus(-|v - u|^2 / 2 h^2 - LSE_R(v))``; one LSE per distinct neighbour."""
-    used, row = np.unique(pairs.row, return_inverse=True)
-    n_used, n_pairs = _padded_sizes(bucket(len(u)), len(v), pairs.k, len(row))
-    near = pad_rows(v[used], n_used)
-    sums = log_kernel_sums(density, near, precision)
-    with precision_scope(precision) as dtype:
-        targets, synthetic = pad_rows(pad_columns(u).astype(dtype), bucket(len(u))), pad_columns(near).astype(dtype)
-        index = pad_rows((pairs.target.astype(np.int32), row.astype(np.int32)), n_pairs)
-        constants = np.array([0.5 / density.bandwidth**2, -np.log1p(1.0 / n)], dtype)
-        chunk = rows_per_chunk(4 * targets[0].nbytes, budget=16 << 20)
-        terms = _fixed_kernel(index, targets, synthetic, sums.astype(dtype), constants, chunk)
-        return np.asarray(terms, dtype=np.float64)[: len(row)]
+    Raises:
+        InputError: as ``gen_lra``.
 
-
-def _padded_sizes(targets: int, rows: int, k: int, pairs: int) -> tuple[int, int]:
-    """Padded numbers of distinct neighbours and of pairs, from sizes alone.
-
-    How many neighbours two targets share must not decide what is compiled (only more ties than places do).
+    Example:
+        >>> x, s, r = np.random.default_rng(0).normal(size=(3, 20, 2))
+        >>> list(gen_lra_family(x, s, r, GenLRAConfig(k=(1, 5), multiplier=(0.5, 1))))
+        ['gen_lra[k=1,h=0.5]', 'gen_lra[k=1,h=1]', 'gen_lra[k=5,h=0.5]', 'gen_lra[k=5,h=1]']
     """
-    return min(bucket(rows), bucket(targets * k)), max(bucket(targets * k), bucket(pairs))
+    config = config or GenLRAConfig()
+    scores = gen_lra_scores(targets, synthetic, reference, config).scores
+    names = []
+    for k, multiplier in product(config.ks, config.multipliers):
+        varying = [f"k={k}"] * isinstance(config.k, tuple) + [f"h={multiplier:g}"] * isinstance(
+            config.multiplier, tuple
+        )
+        names.append(f"gen_lra[{','.join(varying)}]" if varying else "gen_lra")
+    return dict(zip(names, scores.reshape(len(names), -1), strict=True))
 
 
-@partial(jax.jit, static_argnames="chunk")
-def _fixed_kernel(
-    index: tuple[jax.Array, jax.Array], u: jax.Array, v: jax.Array, sums: jax.Array, constants: jax.Array, chunk: int
-) -> jax.Array:
-    def one(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
-        t, s = pair
-        return constants[1] + jax.nn.softplus(-jnp.sum((v[s] - u[t]) ** 2) * constants[0] - sums[s])
+def gen_lra_evidence(
+    targets: Any, synthetic: Any, reference: Any, config: GenLRAConfig | None = None
+) -> GenLRAEvidence:
+    """Which released rows betray each record, and by how much.
 
-    return chunked_map(one, index, chunk=chunk)
+    Args:
+        targets: (n, d) numbers.
+        synthetic: (m, d) the released rows.
+        reference: (r, d) independent rows, r >= 2.
+        config: settings with one k and one multiplier; None for the defaults.
 
+    Raises:
+        InputError: as ``gen_lra``; a grid of k or of multipliers.
 
-def _refit_terms(
-    pairs: NeighbourPairs, u: np.ndarray, v: np.ndarray, density: KernelDensity, n: int, h_next: float, precision: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Per pair: the log density ratio after exact re-estimation, and the log density of the row before it.
-
-    Works through tiles of targets and distinct neighbours whose (rows, n) tables fit the memory budget.
+    Example:
+        >>> x, s, r = np.array([[0.0]]), np.array([[4.0], [0.1], [-3.0]]), np.array([[-1.0], [0.0], [1.0], [2.0]])
+        >>> evidence = gen_lra_evidence(x, s, r, GenLRAConfig(k=2))
+        >>> evidence.row.tolist(), bool(np.isclose(evidence.contribution.sum(), gen_lra(x, s, r, k=2)[0]))
+        ([1, 2], True)
     """
-    per_target, scalars = _refit_constants(u, density, n, h_next)
-    terms, log_p = np.empty(len(pairs.row)), np.empty(len(pairs.row))
-    with precision_scope(precision) as dtype:
-        centres, log_counts = padded_centres(density, dtype)
-        constants = {name: value.astype(dtype) for name, value in scalars.items()}
-        row_bytes = len(centres) * centres.itemsize
-        starts, t_size = target_blocks(len(u), row_bytes)
-        n_used, n_pairs = _padded_sizes(t_size, len(v), pairs.k, 0)
-        s_size = min(t_size, n_used)
-        size = min(n_pairs, 1 << int(np.log2(rows_per_chunk(6 * row_bytes, budget=32 << 20))))
-        for start in starts:
-            stop = start + t_size
-            block = slice(*np.searchsorted(pairs.target, [start, stop]))
-            local = pad_rows(jax.tree.map(lambda leaf, a=start, b=stop: leaf[a:b].astype(dtype), per_target), t_size)
-            local = {**local, "projection": _project(centres, local["unit"])}
-            used, row = np.unique(pairs.row[block], return_inverse=True)
-            for low in range(0, len(used), s_size):
-                near = pad_rows(pad_columns(v[used[low : low + s_size]]).astype(dtype), s_size)
-                exponents, sums = _exponent_table(near, centres, log_counts, constants["inverse"])
-                tile = np.flatnonzero((row >= low) & (row < low + s_size))
-                index = ((pairs.target[block][tile] - start).astype(np.int32), (row[tile] - low).astype(np.int32))
-                for first in range(0, len(tile), size):
-                    part = tuple(i[first : first + size] for i in index)
-                    out = _refit_kernel(
-                        pad_rows(part, size), local, near, exponents, sums, log_counts, constants
-                    )  # fmt: skip
-                    where = block.start + tile[first : first + size]
-                    terms[where] = np.asarray(out)[: len(where)]
-                    log_p[where] = np.asarray(sums, dtype=np.float64)[part[1]] - density.log_norm
-    return terms, log_p
+    work = _Work(targets, synthetic, reference, config or GenLRAConfig())
+    for name in ("k", "multiplier"):
+        require(not isinstance(getattr(work.config, name), tuple), f"gen_lra.{name}", "be one value for evidence",
+                getattr(work.config, name))  # fmt: skip
+    pairs, (terms,) = work.pairs, work.terms()
+    share = tie_weights(pairs, work.s_counts, work.config.ks[0]) / work.s_counts[pairs.row]
+    # every copy of a distinct row is a row of its own; ``origin`` lists them, distinct row by distinct row
+    copies = work.s_counts[pairs.row]
+    pair = np.repeat(np.arange(len(copies)), copies)
+    first = np.cumsum(work.s_counts) - work.s_counts
+    place = np.arange(len(pair)) - np.repeat(np.cumsum(copies) - copies, copies)
+    row = work.origin[first[pairs.row][pair] + place]
+    contribution = (share * terms)[pair]
+    kept = np.flatnonzero(share[pair] > 0)
+    kept = kept[np.lexsort((row[kept], -contribution[kept], pairs.target[pair[kept]]))]
+    pair = pair[kept]
+    scores = work.scores_from([terms])[0, 0]
+    return GenLRAEvidence(pairs.target[pair], row[kept], pairs.squared[pair], share[pair], contribution[kept], scores)
 
 
-def _refit_constants(
-    u: np.ndarray, density: KernelDensity, n: int, h_next: float
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """What depends on the target alone, in float64: unit vector, norm, shrinkage along it, log volume.
+class _Work:
+    """Tables, neighbours and terms of one call."""
 
-    Along u the covariance grows by ``1 / shrink``, ``shrink = a / (a + b q)``; writing it so, and with unit
-    vectors, loses nothing however far out the target is.
-    """
-    e, h, a, b = u.shape[1], density.bandwidth, (n - 1) / n, 1.0 / (n + 1)
-    norm = np.linalg.norm(u, axis=1)
-    q = norm**2
-    ratio = np.log(h_next / h)
-    per_target = {
-        "unit": pad_columns(u / np.where(norm > 0, norm, 1.0)[:, None]),
-        "norm": norm,
-        "shrink": a / (a + b * q),
-        "stretch": (b * q / (a + b * q)) / (2 * a * h_next**2),
-        "constant": -np.log1p(1.0 / n) - e * ratio - 0.5 * (e * np.log(a) + np.log1p(b * q / a)),
-    }
-    scalars = {
-        "inverse": np.asarray(0.5 / h**2),
-        "inverse_next": np.asarray(0.5 / (a * h_next**2)),
-        "growth": np.asarray(np.expm1(-2 * ratio - np.log(a))),
-    }
-    return per_target, scalars
+    def __init__(self, targets: Any, synthetic: Any, reference: Any, config: GenLRAConfig) -> None:
+        self.config = config
+        self.x = as_rows("targets", targets)
+        s = as_rows("synthetic", synthetic, self.x.shape[1])
+        self.s_rows, self.s_counts, self.origin = distinct_rows(s, origin=True)
+        r_rows, r_counts = distinct_rows(as_rows("reference", reference, self.x.shape[1]))
+        largest = max(check_k(k, len(s)) for k in config.ks)
+        self.basis: Basis = fit_basis(r_rows, r_counts)
+        self.u, self.v = self.basis.whiten(self.x), self.basis.whiten(self.s_rows)
+        self.r, self.r_counts, self.n = self.basis.whiten(r_rows), r_counts, int(r_counts.sum())
+        near = (self.u, self.v) if config.neighbours == "whitened" else (self.x, self.s_rows)
+        self.pairs: NeighbourPairs = nearest_pairs(*near, self.s_counts, largest)
 
+    def terms(self) -> list[np.ndarray]:
+        """Per multiplier the terms (p,) of all pairs."""
+        config, e, found = self.config, self.basis.dimension, []
+        for multiplier in config.multipliers:
+            h = bandwidth_factor(self.n, e, config.rule, multiplier)
+            density = fit_density(self.r, self.r_counts, h, self.basis.log_volume)
+            where = (self.pairs, self.u, self.v, density, self.n)
+            if config.bandwidth == "fixed":
+                found.append(fixed_terms(*where, config.precision))
+                continue
+            h_next = bandwidth_factor(self.n + 1, e, config.rule, multiplier)
+            terms, log_p = refit_terms(*where, h_next, config.precision)
+            if config.bandwidth == "synth_mia":
+                terms = np.logaddexp(log_p + terms, _FLOOR) - np.logaddexp(log_p, _FLOOR)
+            found.append(terms)
+        return found
 
-@jax.jit
-def _project(centres: jax.Array, unit: jax.Array) -> jax.Array:
-    """(targets, n): reference rows along each target's unit vector."""
-    return jnp.dot(unit, centres.T, precision=jax.lax.Precision.HIGHEST)
+    def scores_from(self, terms: list[np.ndarray]) -> np.ndarray:
+        """Sums of weighted terms, (k, multipliers, n)."""
+        # bincount adds a target's pairs one by one in row order; other targets change its terms by rounding at most
+        # (their number sets the shapes that are compiled)
+        scores = np.empty((len(self.config.ks), len(terms), len(self.x)))
+        for i, k in enumerate(self.config.ks):
+            weights = tie_weights(self.pairs, self.s_counts, k)
+            for j, values in enumerate(terms):
+                scores[i, j] = np.bincount(self.pairs.target, weights=weights * values, minlength=len(self.x))
+        return scores
 
+    def scores(self) -> np.ndarray:
+        return self.scores_from(self.terms())
 
-@jax.jit
-def _exponent_table(
-    v: jax.Array, centres: jax.Array, log_counts: jax.Array, inverse: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """``D / 2 h^2`` of each neighbour to each reference row (b, n), and its log sum of kernels (b,)."""
-    exponents = kernel_exponents(v, centres, inverse)
-    return exponents, jax.nn.logsumexp(log_counts - exponents, axis=1)
-
-
-@jax.jit
-def _refit_kernel(
-    index: tuple[jax.Array, jax.Array], target: dict[str, jax.Array], v: jax.Array, exponents: jax.Array,
-    sums: jax.Array, log_counts: jax.Array, scalars: dict[str, jax.Array],
-) -> jax.Array:  # fmt: skip
-    """Log density ratio of each pair (t, s); the change ``delta_i`` of every exponent is formed directly.
-
-    float64 sums ``p_i exp(delta_i)`` in log space. float32 cannot afford the difference of two sums of
-    order one, so where all changes are small it sums ``p_i expm1(delta_i)``.
-    """
-    t, s = index
-    unit, near = target["unit"][t], v[s]
-    along = jnp.sum(near * unit, axis=1)
-    across = jnp.sum((near - along[:, None] * unit) ** 2, axis=1)
-    own = (across + target["shrink"][t] * (along - target["norm"][t]) ** 2) * scalars["inverse_next"]
-    shift = (along[:, None] - target["projection"][t]) ** 2 * target["stretch"][t][:, None]
-    delta = shift - exponents[s] * scalars["growth"]
-    log_p = log_counts - exponents[s] - sums[s][:, None]
-
-    def exact() -> jax.Array:
-        return jax.nn.logsumexp(log_p + delta, axis=1)
-
-    if v.dtype == jnp.float32:
-        small = jnp.max(jnp.where(jnp.exp(log_p) > 0, jnp.abs(delta), 0.0), axis=1) < 1.0
-        stable = jnp.log1p(jnp.sum(jnp.exp(log_p) * jnp.expm1(jnp.where(small[:, None], delta, 0.0)), axis=1))
-        # each pair takes its own route; the condition only skips work that no pair of the chunk needs
-        change = jax.lax.cond(jnp.all(small), lambda: stable, lambda: jnp.where(small, stable, exact()))
-    else:
-        change = exact()
-    return target["constant"][t] + jnp.logaddexp(change, -own - sums[s])
+    def report(self) -> SpanReport:
+        return span_report(self.x, self.s_rows, self.basis)

@@ -1,13 +1,13 @@
 """Nearest rows with deterministic ties, in bounded memory.
 
-Distances are always sums of squared differences, never the matrix-product form: an exact copy is at
-distance exactly zero, whatever the size of the numbers.
+A table of float32 distances in the matrix-product form is fast and inexact; it only leaves out rows that a bound on
+its error excludes. Who is a neighbour, and how close, is decided by float64 sums of squared differences: an exact copy
+is at distance exactly zero, whatever the size of the numbers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,14 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaudit.runtime.checks import check_int, require
-from jaxaudit.runtime.chunks import bucket, chunked_map, pad_rows, rows_per_chunk
-from jaxaudit.tables.density import pad_columns, precision_scope
+from jaxaudit.runtime.chunks import pad_rows
+from jaxaudit.tables import blocks
+from jaxaudit.tables.blocks import block_map, row_blocks, table_size
+from jaxaudit.tables.density import pad_columns
 
-__all__ = ["NeighbourPairs", "check_k", "nearest_distance", "nearest_pairs", "tie_weights", "target_blocks"]
+__all__ = ["NeighbourPairs", "check_k", "nearest_distance", "nearest_pairs", "squared_differences", "tie_weights"]
 
-_TIE = {"float64": 1e-10, "float32": 1e-6}
+_TIE = 1e-10
 """Squared distances closer than this share of the k-th are the same distance: re-encoding a table of
 categories makes equal distances differ by rounding, and rounding must not choose among neighbours."""
+
+_BUDGET = 16 << 20
+"""Bytes of one block's table of distances."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class NeighbourPairs:
     row: np.ndarray
     squared: np.ndarray
     k: int
-    tie: float
+    tie: float = _TIE
 
 
 def check_k(k: Any, rows: int) -> int:
@@ -49,26 +54,14 @@ def check_k(k: Any, rows: int) -> int:
     return check_int("gen_lra.k", k, 1, rows)
 
 
-def target_blocks(targets: int, row_bytes: float, budget: int = 64 << 20) -> tuple[range, int]:
-    """Starts of the blocks of targets whose (block, rows) tables fit the budget, and the padded block size."""
-    size = min(bucket(targets), 1 << max(3, int(np.log2(max(1.0, budget / row_bytes)))))
-    return range(0, targets, size), size
-
-
-def nearest_pairs(
-    targets: np.ndarray, rows: np.ndarray, counts: np.ndarray, k: int, precision: str = "float64"
-) -> NeighbourPairs:
+def nearest_pairs(targets: np.ndarray, rows: np.ndarray, counts: np.ndarray, k: int) -> NeighbourPairs:
     """The k nearest rows of every target, with all rows at the k-th distance.
-
-    The k-th smallest distance comes from bisecting the bit patterns of the distances (positive floats
-    order like integers), so nothing is sorted and ties enter by themselves.
 
     Args:
         targets: (n, d) float64.
         rows: (m, d) distinct rows, float64.
         counts: (m,) how often each occurs; ``counts.sum() >= k``.
         k: number of neighbours, copies counted.
-        precision: "float64", or "float32" for data that are centred.
 
     Example:
         >>> pairs = nearest_pairs(np.array([[0.0]]), np.array([[-1.0], [1.0], [5.0]]), np.array([1, 1, 1]), 1)
@@ -76,21 +69,18 @@ def nearest_pairs(
         ([0, 1], [0.5, 0.5])
     """
     check_int("k", k, 1, int(counts.sum()))
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    tie = _TIE[precision]
-    with precision_scope(precision) as dtype:
-        columns, copies = _padded(rows, counts, dtype)
-        coordinates = pad_columns(targets).astype(dtype)
-        starts, size = target_blocks(len(targets), columns.shape[1] * columns.itemsize)
-        chunk = rows_per_chunk(4 * columns.nbytes / len(columns), budget=16 << 20)
-        for start in starts:
-            part = coordinates[start : start + size]
-            squared, kth = _kth_distance(pad_rows(part, size), columns, copies, np.int32(k), chunk=chunk)
-            table = np.asarray(squared)[: len(part), : len(rows)]
-            target, row = np.nonzero(table <= (np.asarray(kth)[: len(part), None] * dtype(1 + tie)))
-            found.append((target + start, row, table[target, row].astype(np.float64)))
-    target, row, distance = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return NeighbourPairs(target, row, distance, k, tie)
+    return NeighbourPairs(*_closest(targets, rows, counts, k), k)
+
+
+def nearest_distance(targets: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Distance of every target to its nearest row, (n,) float64; exactly 0 for a copy.
+
+    Example:
+        >>> nearest_distance(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [9.0, 9.0]])).tolist()
+        [5.0]
+    """
+    target, _, squared = _closest(targets, rows, np.ones(len(rows), np.int64), 1)
+    return np.sqrt(np.minimum.reduceat(squared, np.searchsorted(target, np.arange(len(targets)))))
 
 
 def tie_weights(pairs: NeighbourPairs, counts: np.ndarray, k: int) -> np.ndarray:
@@ -101,16 +91,7 @@ def tie_weights(pairs: NeighbourPairs, counts: np.ndarray, k: int) -> np.ndarray
     """
     require(k <= pairs.k, "k", f"be at most {pairs.k}", k)
     copies = counts[pairs.row].astype(np.float64)
-    order = np.lexsort((pairs.squared, pairs.target))
-    target, running = pairs.target[order], np.cumsum(copies[order])
-    first = np.flatnonzero(np.concatenate([[True], target[1:] != target[:-1]]))
-    group = np.cumsum(np.concatenate([[0], target[1:] != target[:-1]]))
-    before = (running - copies[order])[first][group]  # copies of all earlier targets
-    within = running - before
-    is_kth = (within >= k) & (within - copies[order] < k)  # exactly one per target
-    kth = np.empty(int(target[-1]) + 1)
-    kth[target[is_kth]] = pairs.squared[order][is_kth]
-    kth = kth[pairs.target]
+    kth = _kth_squared(pairs.target, pairs.squared, copies, k)[pairs.target]
     closer = pairs.squared < kth * (1 - pairs.tie)
     tied = ~closer & (pairs.squared <= kth * (1 + pairs.tie))
     n_closer, n_tied = (np.bincount(pairs.target, weights=copies * mask) for mask in (closer, tied))
@@ -118,76 +99,134 @@ def tie_weights(pairs: NeighbourPairs, counts: np.ndarray, k: int) -> np.ndarray
     return copies * (closer + tied * share[pairs.target])
 
 
-def nearest_distance(targets: np.ndarray, rows: np.ndarray, precision: str = "float64") -> np.ndarray:
-    """Distance of every target to its nearest row, (n,) float64; exactly 0 for a copy.
+def squared_differences(a: np.ndarray, i: np.ndarray, b: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """``|a[i] - b[j]|^2`` by subtracting first, for index vectors (p,); a few rows at a time stay in cache.
 
     Example:
-        >>> nearest_distance(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [9.0, 9.0]])).tolist()
-        [5.0]
+        >>> squared_differences(np.array([[1.0, 2.0]]), np.array([0]), np.array([[4.0, 6.0]]), np.array([0])).tolist()
+        [25.0]
     """
-    with precision_scope(precision) as dtype:
-        columns, _ = _padded(rows, np.ones(len(rows), np.int64), dtype)
-        part = pad_rows(pad_columns(targets).astype(dtype), bucket(len(targets)))
-        chunk = rows_per_chunk(4 * columns.nbytes / len(columns), budget=16 << 20)
-        nearest = np.asarray(_nearest(part, columns, chunk=chunk))[: len(targets)]
-    return np.sqrt(nearest.astype(np.float64))
+    out = np.empty(len(i))
+    step = max(1, (1 << 18) // (8 * a.shape[1]))
+    for low in range(0, len(i), step):
+        difference = a[i[low : low + step]]
+        difference -= b[j[low : low + step]]
+        np.einsum("pd,pd->p", difference, difference, out=out[low : low + step])
+    return out
 
 
-def _padded(rows: np.ndarray, counts: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns (d', m') and copies (m',), padded; padding is infinitely far and occurs zero times."""
-    size = bucket(len(rows))
-    columns = np.full((size, pad_columns(rows[:1]).shape[1]), np.inf, dtype)
-    columns[: len(rows)] = pad_columns(rows)
-    copies = np.zeros(size, np.int32)
-    copies[: len(rows)] = counts
-    return np.ascontiguousarray(columns.T), copies
+def _closest(
+    targets: np.ndarray, rows: np.ndarray, counts: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Target, row and squared distance of all pairs up to the k-th distance of each target."""
+    points, columns, slack, gap = _screening_tables(targets, rows)
+    starts, size = row_blocks(len(targets), columns[1].nbytes, _BUDGET)
+    places = min(k, len(rows))  # k distinct rows are at least k copies
+
+    def block(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        count = min(size, len(targets) - start)
+        part = pad_rows(tuple(leaf[start : start + size] for leaf in points), size)
+        target, row = _candidates(part, columns, slack, gap, places, len(rows), count)
+        squared = squared_differences(targets, target + start, rows, row)
+        kth = _kth_squared(target, squared, counts[row], k)
+        keep = squared <= kth[target] * (1 + _TIE)
+        return target[keep] + start, row[keep], squared[keep]
+
+    found = block_map(block, starts)
+    target, row, squared = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return target, row, squared
 
 
-def _squared_distances(point: jax.Array, columns: jax.Array) -> jax.Array:
-    """(m,) squared distances of one point (d,) to rows given as columns (d, m), d a multiple of 8."""
-    width = 8 if len(point) == 8 else 16  # a block of columns per pass keeps the sums in cache
-
-    def add(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        for j in range(width):
-            total = total + (block[0][j] - block[1][j]) ** 2
-        return total, None
-
-    blocks = (point.reshape(-1, width), columns.reshape(-1, width, columns.shape[1]))
-    return jax.lax.scan(add, jnp.zeros(columns.shape[1], columns.dtype), blocks)[0]
-
-
-@partial(jax.jit, static_argnames="chunk")
-def _nearest(points: jax.Array, columns: jax.Array, *, chunk: int) -> jax.Array:
-    return chunked_map(lambda point: jnp.min(_squared_distances(point, columns)), points, chunk=chunk)
+def _kth_squared(target: np.ndarray, squared: np.ndarray, copies: np.ndarray, k: int) -> np.ndarray:
+    """The k-th smallest squared distance of each target, copies counted; targets are 0, 1, ... and ascending."""
+    starts = np.searchsorted(target, np.arange(int(target[-1]) + 1))
+    place = np.arange(len(target)) - starts[target]
+    table = np.full((len(starts), int(place.max()) + 1), np.inf)
+    table[target, place] = squared
+    if (copies == 1).all():
+        return np.partition(table, k - 1, axis=1)[:, k - 1]
+    times = np.zeros(table.shape)
+    times[target, place] = copies
+    order = np.argsort(table, axis=1)
+    reached = np.cumsum(np.take_along_axis(times, order, axis=1), axis=1) >= k
+    at = np.take_along_axis(order, reached.argmax(axis=1)[:, None], axis=1)
+    return np.take_along_axis(table, at, axis=1)[:, 0]
 
 
-@partial(jax.jit, static_argnames="chunk")
-def _kth_distance(
-    points: jax.Array, columns: jax.Array, copies: jax.Array, k: jax.Array, *, chunk: int
-) -> tuple[jax.Array, jax.Array]:
-    """Squared distances (n, m) and the k-th smallest of each row, copies counted."""
-    bits = jnp.int64 if columns.dtype == jnp.float64 else jnp.int32
+Points = tuple[np.ndarray, np.ndarray]
 
-    def one(point: jax.Array) -> tuple[jax.Array, jax.Array]:
-        squared = _squared_distances(point, columns)
 
-        def count(pattern: jax.Array) -> jax.Array:
-            limit = jax.lax.bitcast_convert_type(pattern, squared.dtype)
-            return jnp.sum(jnp.where(squared <= limit, copies, 0), dtype=jnp.int32)
+def _screening_tables(targets: np.ndarray, rows: np.ndarray) -> tuple[Points, Points, np.ndarray, np.float32]:
+    """float32 coordinates and squared norms of targets and rows, the rows' share of the error, and its factor.
 
-        def halve(state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-            low, high, reached = state
-            middle = low + (high - low) // 2
-            n = count(middle)
-            enough = n >= k
-            return jnp.where(enough, low, middle), jnp.where(enough, middle, high), jnp.where(enough, n, reached)
+    Coordinates are centred at the rows' mean and scaled to norms of at most one. Rounding the coordinates moves a
+    squared distance by at most ``4 u (A + B)``, u = 2^-24, A and B the squared norms; the product of matrices by
+    ``d u (A + B)`` in any order of summation, norms and sums by ``6 u (A + B)``. So ``(d + 32) u (A + B)``, plus
+    what underflows, bounds the error with room for the rounding of the bound itself.
+    """
+    centre = rows.mean(axis=0)
+    a, b = targets - centre, rows - centre
+    scale = max(np.abs(a).max(), np.abs(b).max()) * np.sqrt(a.shape[1]) or 1.0
+    a, b = pad_columns(a / scale), pad_columns(b / scale)
+    gap = np.float32(2 * (a.shape[1] + 32) * 2.0**-24)
+    size = table_size(len(rows))
+    norms = np.full(size, np.inf, np.float32)
+    norms[: len(rows)] = np.einsum("nd,nd->n", b, b)
+    slack = np.zeros(size, np.float32)
+    slack[: len(rows)] = gap * norms[: len(rows)] + np.float32(1e-30)
+    points = (a.astype(np.float32), np.einsum("nd,nd->n", a, a).astype(np.float32))
+    return points, (pad_rows(b.astype(np.float32), size), norms), slack, gap
 
-        # count(low) < k <= count(high) throughout; done once exactly k lie below, or no pattern is between
-        low = jax.lax.bitcast_convert_type(jnp.min(squared), bits) - 1
-        high = jax.lax.bitcast_convert_type(jnp.max(jnp.where(copies > 0, squared, 0)), bits)
-        start = (low, high, jnp.sum(copies, dtype=jnp.int32))
-        _, high, _ = jax.lax.while_loop(lambda s: (s[1] - s[0] > 1) & (s[2] != k), halve, start)
-        limit = jax.lax.bitcast_convert_type(high, squared.dtype)
-        return squared, jnp.max(jnp.where(squared <= limit, squared, 0))
 
-    return chunked_map(one, points, chunk=chunk)
+def _candidates(
+    part: Points, columns: Points, slack: np.ndarray, gap: np.float32, places: int, rows: int, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (target, row) of the first ``count`` targets that may be as close as the target's ``places``-th nearest.
+
+    Those are the ones whose lower limit is not above the ``places``-th smallest upper limit.
+    """
+    with jax.enable_x64(False):
+        upper = _upper_limits(*part, *columns, gap)
+        if not blocks.on_cpu():
+            reach = np.asarray(_kth_smallest(upper, np.int32(places)))
+        elif places == 1:
+            reach = np.asarray(upper)[:, :rows].min(axis=1)
+        else:
+            # on a CPU the table need not move, and a partition is five times faster than the bisection
+            reach = np.partition(np.asarray(upper)[:, :rows], places - 1, axis=1)[:, places - 1]
+        limit = reach * np.float32(1 + 1e-6) + gap * part[1]
+        mask = np.asarray(_within(upper, limit, slack))
+    return np.divmod(np.flatnonzero(mask[:count]), mask.shape[1])
+
+
+@jax.jit
+def _upper_limits(a: jax.Array, a_norms: jax.Array, b: jax.Array, b_norms: jax.Array, gap: jax.Array) -> jax.Array:
+    """(targets, rows) float32, never below the squared distance; infinite for padding."""
+    cross = jnp.dot(a, b.T, precision=jax.lax.Precision.HIGHEST)
+    norms = a_norms[:, None] + b_norms[None, :]
+    return jnp.maximum(norms - 2.0 * cross + (0.5 * gap) * norms, 0.0) + 1e-30
+
+
+@jax.jit
+def _within(upper: jax.Array, limit: jax.Array, slack: jax.Array) -> jax.Array:
+    """(targets, rows) bool: the lower limit, which is the upper one less both shares of the error, is in reach."""
+    return upper <= limit[:, None] + slack[None, :]
+
+
+@jax.jit
+def _kth_smallest(table: jax.Array, k: jax.Array) -> jax.Array:
+    """The k-th smallest of each row of a float32 table >= 0, without a sort.
+
+    Positive floats order like their bit patterns, so bisection of the patterns finds it in 31 counts.
+    """
+
+    def halve(_: int, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = state  # count(low) < k <= count(high)
+        middle = low + (high - low) // 2
+        limit = jax.lax.bitcast_convert_type(middle, jnp.float32)
+        enough = jnp.sum(table <= limit[:, None], axis=1, dtype=jnp.int32) >= k
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    high = jax.lax.bitcast_convert_type(jnp.full(len(table), jnp.inf, jnp.float32), jnp.int32)
+    _, high = jax.lax.fori_loop(0, 31, halve, (jnp.full(len(table), -1, jnp.int32), high))
+    return jax.lax.bitcast_convert_type(high, jnp.float32)
