@@ -112,6 +112,17 @@ JOBS: dict[str, type[Job]] = {"graph": GraphJob, "plan": PlanJob, "release": Rel
 """What ``audit=`` names."""
 
 
+def _option(options: tuple[Any, ...], value: Any) -> Any:
+    """The member of a union that a value is meant as: a list, text, or else the first."""
+    for kind, given in ((tuple, list | tuple), (str, str)):
+        fitting = [option for option in options if (typing.get_origin(option) or option) is kind]
+        if fitting and isinstance(value, given):
+            return fitting[0]
+    plain = [option for option in options if option is not type(None) and typing.get_origin(option) is not tuple]
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return next((option for option in plain if numeric and option in (int, float)), plain[0])
+
+
 def _convert(annotation: Any, value: Any, name: str) -> Any:
     """``value`` as the annotated type, or an ``InputError`` that names the key."""
     origin = typing.get_origin(annotation)
@@ -119,7 +130,7 @@ def _convert(annotation: Any, value: Any, name: str) -> Any:
         options = typing.get_args(annotation)
         if value is None and type(None) in options:
             return None
-        return _convert(next(option for option in options if option is not type(None)), value, name)
+        return _convert(_option(options, value), value, name)
     if is_dataclass(annotation):
         return build(typing.cast(type, annotation), value, name)
     if origin is tuple:

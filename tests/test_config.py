@@ -23,13 +23,18 @@ class Outer:
     flag: bool = False
     words: tuple[str, ...] = ()
     path: str | None = None
+    several: int | tuple[int, ...] = 1
+    measure: str | float = "silverman"
     free: dict[str, int] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
 
 
 def test_values_are_converted_to_the_annotated_types() -> None:
+    many = build(Outer, {"name": "a", "several": [1, 2], "measure": 0.5})
+    assert (many.several, many.measure) == ((1, 2), 0.5)
+    assert build(Outer, {"name": "a", "several": 3, "measure": "scott"}).measure == "scott"
     made = build(Outer, {"name": 2024, "count": 3, "words": ["a", "b"], "free": {"x": 1}, "inner": {"rate": 1}})
-    assert made == Outer("2024", 3, False, ("a", "b"), None, {"x": 1}, Inner(1.0))
+    assert made == Outer("2024", 3, False, ("a", "b"), free={"x": 1}, inner=Inner(1.0))
     assert isinstance(made.inner.rate, float)
     assert hash(Inner(1.0)) == hash(made.inner)
 
@@ -46,6 +51,8 @@ def test_values_are_converted_to_the_annotated_types() -> None:
         ({"name": "a", "count": True}, "count must be an integer, got True"),
         ({"name": "a", "flag": 1}, "flag must be true or false, got 1"),
         ({"name": "a", "words": "b"}, "words must be a list, got b"),
+        ({"name": "a", "several": "b"}, "several must be an integer, got b"),
+        ({"name": "a", "several": [1, "b"]}, "several must be an integer, got b"),
         ({"name": None}, "name must be a word or text, got None"),
     ],
 )

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import AsinhLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from PIL import Image
 
 __all__ = [
     "BLUE",
@@ -93,20 +94,22 @@ def style() -> Iterator[None]:
 
 
 def grid_figure(
-    rows: int, columns: int, width: float = 8.6, height: float = 4.0, **layout: Any
+    rows: int, columns: int, width: float = 8.6, height: float = 4.0, sharey: bool = False, **layout: Any
 ) -> tuple[Figure, np.ndarray]:
     """A figure of ``rows x columns`` axes, outside pyplot's global list; axes as a (rows, columns) array."""
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False, gridspec_kw=layout)
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey=sharey, gridspec_kw=layout)
 
 
 def finish(figure: Figure, name: str, caption: str, alt: str) -> Picture:
-    """Render at 130 dpi, without a software stamp: equal figures are equal bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
-    return Picture(name, caption, alt, buffer.getvalue())
+    """Render at 130 dpi in 128 colours (a third of the size), no software stamp: equal figures are equal bytes."""
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=130, metadata={"Software": None})
+    with Image.open(drawn) as image:
+        image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
+    return Picture(name, caption, alt, small.getvalue())
 
 
 def note(ax: Axes, text: str) -> None:

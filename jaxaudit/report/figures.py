@@ -18,7 +18,8 @@ def draw(result: AuditResult) -> list[Picture]:
         result: of a graph or a release audit; empty or all-NaN parts give figures that say so.
 
     Returns:
-        Pictures named limits, prior_and_model, error_plane, who_leaks (graph) or attacks, roc, scores (release).
+        Pictures named limits, prior_and_model, error_plane, attack_comparison, groups (these two where the audit has
+        such numbers), who_leaks (graph) or attacks, roc, scores (release).
 
     Raises:
         InputError: an unknown kind of audit.

@@ -25,6 +25,7 @@ from jaxaudit.report.canvas import (
     odds_axis,
     percent_axis,
 )
+from jaxaudit.report.figures_levels import draw_attack_comparison, draw_groups
 from jaxaudit.report.words import count, get
 from jaxaudit.runtime.result import AuditResult
 
@@ -32,8 +33,11 @@ __all__ = ["draw_graph"]
 
 
 def draw_graph(result: AuditResult) -> list[Picture]:
-    """The four figures of a graph audit, in the order of the report; never fails for want of data."""
-    return [_limits(result), _prior_and_model(result), _error_plane(result), _who_leaks(result)]
+    """The figures of a graph audit, in the order of the report; never fails for want of data."""
+    return [
+        _limits(result), _prior_and_model(result), _error_plane(result), *draw_attack_comparison(result),
+        *draw_groups(result), _who_leaks(result),
+    ]  # fmt: skip
 
 
 def _column(result: AuditResult, name: str) -> np.ndarray:

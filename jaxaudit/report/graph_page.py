@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from jaxaudit.report.canvas import Picture
+from jaxaudit.report.graph_attacks import attack_section, rules_section, side_by_side
+from jaxaudit.report.graph_levels import groups_section, optimistic, posterior_section
+from jaxaudit.report.graph_nodes import auditable_section, exposed_section
 from jaxaudit.report.words import (
     Card,
     Items,
@@ -16,6 +16,7 @@ from jaxaudit.report.words import (
     Section,
     Table,
     Text,
+    branch,
     count,
     factor,
     flatten,
@@ -37,22 +38,27 @@ _READINGS = {
     "e^eps_R times the prior one, that of non-membership at most e^eps_L times.",
 }
 
-_CAVEATS = (
-    "r and l are natural logs of the largest factor by which an output of the model can move the odds that a node "
-    "was in (r) or out of (l) the training sample. 0 means no leak; 0.69 doubles the odds; 2.3 multiplies them by "
-    "ten.",
-    "The functional limits speak of this attack alone. A stronger attack can only find more, so they are lower "
-    "limits of the leak and never a proof of privacy.",
-    "All nodes share the same trained models, so the nodes' errors are dependent and intervals of pooled quantities "
-    "would be too short if nodes were counted as independent. The AUC intervals resample models for this reason; the "
-    "pooled posterior does not and is optimistic.",
-    "Each node's limit errs on the high side with probability about 5 %: up to 5 % of the nodes exceed the truth by "
-    "chance alone (without any leak, 3 to 6 % showed a lower limit of r above 0.1 in simulations, up to 11 % with "
-    "one or two models on a side), and the largest of many limits is a selected number.",
-    "Counts come from models whose own output did not set the threshold they are judged by, so they are binomial.",
-    "A node above the line of guessing (worse than chance) counts as leaking too, since the test can be reversed; see "
-    "worse_than_chance in nodes.csv.",
-)
+
+_CHANCE = 0.1  # share of nodes above 0.1 that can be chance
+
+
+def _caveats(summary: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        "r and l are natural logs of the largest factor by which an output of the model can move the odds that a node "
+        "was in (r) or out of (l) the training sample. 0 means no leak; 0.69 doubles the odds; 2.3 multiplies them by "
+        "ten.",
+        "The functional limits speak of this attack alone. A stronger attack can only find more, so they are lower "
+        "limits of the leak and never a proof of privacy.",
+        "All nodes share the same trained models, so the nodes' errors are dependent and intervals of pooled "
+        "quantities would be too short if nodes were counted as independent. The AUC intervals resample models for "
+        f"this reason; {optimistic(summary)}",
+        "Each node's limit errs on the high side with probability about 5 %: up to 5 % of the nodes exceed the truth "
+        "by chance alone (without any leak, 3 to 6 % showed a lower limit of r above 0.1 in simulations, up to 11 % "
+        "with one or two models on a side), and the largest of many limits is a selected number.",
+        "Counts come from models whose own output did not set the threshold they are judged by, so they are binomial.",
+        "A node above the line of guessing (worse than chance) counts as leaking too, since the test can be reversed; "
+        "see worse_than_chance in nodes.csv.",
+    )
 
 
 def graph_headline(result: AuditResult) -> list[tuple[str, str]]:
@@ -90,11 +96,15 @@ def graph_page(result: AuditResult, pictures: dict[str, Picture], shared: tuple[
     name = str(result.data.get("name", result.data.get("graph", "graph")))
     sections = (
         _leak(summary, pictures),
-        _paper(summary),
-        _attack(summary, pictures),
-        _auditable(summary),
-        Section("Who is exposed", (pictures["who_leaks"], _exposed(result.table))),
-        Section("How to read these numbers", (Items(_CAVEATS),)),
+        *_readings(summary),
+        posterior_section(summary, result.table),
+        attack_section(summary, pictures),
+        *side_by_side(result, pictures),
+        rules_section(summary),
+        *groups_section(summary, pictures),
+        auditable_section(summary),
+        exposed_section(result.table, pictures),
+        Section("How to read these numbers", (Items(_caveats(summary)),)),
         _what(result),
         *shared,
     )
@@ -104,17 +114,6 @@ def graph_page(result: AuditResult, pictures: dict[str, Picture], shared: tuple[
         f"{count(get(summary, 'shadows', 'count'))} trained models",
         tone=tone, verdict=verdict, explanation=explanation, cards=cards, warnings=result.warnings, sections=sections,
     )  # fmt: skip
-
-
-_CHANCE = 0.1  # share of nodes above 0.1 that can be chance
-_PRIOR_ZERO = {
-    True: "prior 0: the sampler never draws them (eps infinite by definition)",
-    False: "in no prior draw: the prior's upper limit is used",
-}
-_PRIOR_ONE = {
-    True: "prior 1: the sampler always draws them (eps infinite by definition)",
-    False: "in every prior draw: the prior's lower limit is used",
-}
 
 
 def _limits_note(summary: dict[str, Any]) -> str:
@@ -227,136 +226,33 @@ def _leak(summary: dict[str, Any], pictures: dict[str, Picture]) -> Section:
     )  # fmt: skip
 
 
-def _quantiles(label: str, tree: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    return (label, *(number(get(tree, name), 2) for name in names))
-
-
-def _paper(summary: dict[str, Any]) -> Section:
-    paper, pooled = summary.get("paper_posterior", {}), summary.get("pooled", {})
-    names = ("q05", "q50", "q95")
-    rows = [
-        _quantiles(f"{name}, per node (medians over nodes)", paper.get(name), tuple(f"median_of_{q}" for q in names))
-        for name in "rl"
-    ]
-    rows += [
-        _quantiles(f"{name}, one value for all {count(get(pooled, 'nodes'))} nodes", pooled.get(name), names)
-        for name in "rl"
-    ]
-    sensitivity = pooled.get("prior_sensitivity")
-    if isinstance(sensitivity, dict):
-        for scale, found in sensitivity.items():
-            rows += [_quantiles(f"{n}, pooled, prior scale² {scale}", found.get(n), names)
-                     for n in "rl" if isinstance(found, dict) and n in found]  # fmt: skip
-    blocks: list[Text | Table] = [
-        Text(
-            "The posterior of the paper assumes that the attack's errors sit uniformly inside the region that (l, r) "
-            "allows. Its lower limit can therefore overshoot the truth where the attack is near-optimal (on a "
-            "two-output channel the 5 % limit lay above the true r in 87 % of cases with 500 models, the functional "
-            "limit in 5 %), and its upper limit is driven by the prior on (l, r) and not by data. It is shown beside "
-            "the evidence, not as evidence."
-        ),
-        Table("The paper's posterior (5, 50 and 95 % quantiles)", ("", "5 %", "50 %", "95 %"), tuple(rows)),
-    ]
-    checks = [f"{label} {number(get(pooled, key), digits)}" for key, label, digits in
-              (("rhat", "R-hat", 3), ("ess", "effective draws", 0), ("divergences", "divergences", 0))
-              if not math.isnan(get(pooled, key))]  # fmt: skip
-    engine = f"Pooled posterior by engine {pooled.get('engine', 'exact')}" + (
-        f": {', '.join(checks)}." if checks else "."
-    )
-    blocks.append(Text(engine + " Its nodes share their models, so its interval is optimistic."))
-    return Section("The paper's posterior, and what it assumes", tuple(blocks))
-
-
-def _attack(summary: dict[str, Any], pictures: dict[str, Picture]) -> Section:
-    auc, rule = summary.get("attack_auc", {}), summary.get("global_attack", {})
-    within = auc.get("within_node", {})
-    rows = (
-        ("Within a node, cross-fitted likelihood ratio (main)", number(get(within, "likelihood_ratio")),
-         interval(within.get("likelihood_ratio_ci"))),
-        ("Within a node, standardised statistic", number(get(within, "standardised")),
-         interval(within.get("standardised_ci"))),
-        ("Pooled over nodes and models", number(get(auc, "pooled")), interval(auc.get("pooled_ci"))),
-        ("Pooled, with the prior odds added", number(get(auc, "pooled_with_prior")),
-         interval(auc.get("pooled_with_prior_ci"))),
-        ("Pooled, from the sampling prior alone (no model)", number(get(summary, "prior_only_auc")), ""),
-    )  # fmt: skip
-    level = get(rule, "level")
-    name = f"Rule {rule.get('rule', 'not stated')}" + ("" if math.isnan(level) else f" at level {number(level, 2)}")
-    decisions = ("accuracy", "balanced_accuracy", "tpr", "fpr")
-    return Section(
-        "How well the attack does",
-        (
+def _readings(summary: dict[str, Any]) -> tuple[Section, ...]:
+    """The same limits under the three definitions, and what BMDP means here; no section where neither is known."""
+    found, meaning = branch(summary, "readings"), branch(summary, "bmdp").get("meaning")
+    used = str(branch(summary, "prior_lower_bound").get("definition", ""))
+    blocks: list[Text | Table | Items] = []
+    if found:
+        rows = tuple(
+            (f"{name} (used above)" if name == used else str(name),
+             *(number(get(found, name, eps, part), 2) for eps in ("eps_L", "eps_R") for part in ("median", "q90")))
+            for name in found
+        )  # fmt: skip
+        heads = ("", *(f"{eps}, {part}" for eps in ("eps_L", "eps_R") for part in ("median", "high tenth from")))
+        blocks += [
             Text(
-                "Within a node, the models with the node are compared with the models without it, so the prior plays "
-                "no part: 0.5 is guessing. The pooled AUC mixes both; what the prior gives on its own stands below it."
+                "The evidence is (l, r); what counts as leak depends on what it is measured against. eps_R alone is "
+                "the one-sided BMP-R, eps_L alone is BMP-L."
             ),
-            Table("Area under the ROC curve", ("", "AUC", "95 % interval"), rows),
-            Table(
-                f"{name}: decisions over {count(get(rule, 'decisions'))} pairs of node and model",
-                ("accuracy", "balanced accuracy", "true-positive rate", "false-positive rate"),
-                (tuple(number(get(rule, d)) for d in decisions),), left=0,
-            ),
-            pictures["error_plane"],
-        ),
-    )  # fmt: skip
-
-
-def _auditable(summary: dict[str, Any]) -> Section:
-    nodes, sampling = summary.get("nodes", {}), summary.get("sampling", {})
-    exact = sampling.get("prior_exact")
-    labels = (
-        ("total", "nodes in the graph"),
-        ("auditable", "auditable: in some counted models and out of others"),
-        ("counted_in_none", "not auditable: in no counted model"),
-        ("counted_out_none", "not auditable: out of no counted model"),
-        ("not_fitted", "not auditable: too few models on a side to fit the rule"),
-        ("prior_zero", _PRIOR_ZERO[bool(exact)]),
-        ("prior_one", _PRIOR_ONE[bool(exact)]),
-        ("worse_than_chance", "worse than chance (FPR + FNR > 1)"),
-    )
-    how = "known exactly" if exact else f"estimated from {count(get(sampling, 'prior_draws'))} draws of the sampler"
-    return Section(
-        "Which nodes could be audited",
-        (
+            Table("Functional lower limits over the auditable nodes, under each definition", heads, rows),
+            Items(tuple(_READINGS[name] for name in found if name in _READINGS and name != used)),
             Text(
-                "A node needs models trained with it and models trained without it. Nodes that the sampler almost "
-                "always or almost never draws lack one side; they are listed with empty cells in nodes.csv and not "
-                "counted above."
+                "BMP-R minus one-sided membership privacy is the log odds of the prior, identically: it is a "
+                "definition, not a finding."
             ),
-            Table("", ("", "nodes"), tuple((text, count(get(nodes, key))) for key, text in labels)),
-            Text(
-                f"Counted models per node (median): {count(get(nodes, 'median_n_in'))} with it, "
-                f"{count(get(nodes, 'median_n_out'))} without it. The prior probability of membership is {how}: lowest "
-                f"{number(get(sampling, 'prior_min'))}, median {number(get(sampling, 'prior_median'))}, highest "
-                f"{number(get(sampling, 'prior_max'))}."
-            ),
-        ),
-    )
-
-
-def _exposed(table: pd.DataFrame, rows: int = 15) -> Table | Text:
-    """The nodes with the largest lower limit of r; ties by l, then by node."""
-    if "r_lower" not in table or not np.isfinite(table["r_lower"].to_numpy(float)).any():
-        return Text("No node could be audited, so none can be listed.")
-    by = [c for c in ("r_lower", "l_lower") if c in table]
-    top = (
-        table[np.isfinite(table["r_lower"].to_numpy(float))].sort_values(by, ascending=False, kind="stable").head(rows)
-    )
-    columns = (("node", -1), ("label", -1), ("degree", 0), ("prior", 3), ("n_in", 0), ("n_out", 0), ("fp", 0),
-               ("fn", 0), ("r_lower", 2), ("l_lower", 2), ("eps_L_lower", 2), ("eps_R_lower", 2),
-               ("auc_likelihood_ratio", 2))  # fmt: skip
-    heads = {"n_in": "in", "n_out": "out", "r_lower": "r", "l_lower": "l", "eps_L_lower": "eps_L",
-             "eps_R_lower": "eps_R", "auc_likelihood_ratio": "AUC"}  # fmt: skip
-    shown = [(name, digits) for name, digits in columns if name in top]
-    cells = tuple(
-        tuple(str(row[name]) if digits < 0 else number(float(row[name]), digits) for name, digits in shown)
-        for row in top.to_dict("records")
-    )
-    return Table(
-        f"The {len(cells)} nodes with the highest lower limit of r (functional, 95 %): chosen as the highest of many, "
-        "so read them as candidates",
-        tuple(heads.get(name, name) for name, _ in shown), cells,
-    )  # fmt: skip
+        ]
+    if meaning:
+        blocks.append(Text(f"Given all other memberships (BMDP): {meaning}"))
+    return (Section("The same evidence under three readings", tuple(blocks)),) if blocks else ()
 
 
 def _what(result: AuditResult) -> Section:
@@ -373,6 +269,16 @@ def _what(result: AuditResult) -> Section:
         ("training nodes: quota, mean, range", f"{count(get(sizes, 'quota'))}, {number(get(sizes, 'mean'), 1)}, "
          f"{count(get(sizes, 'min'))}–{count(get(sizes, 'max'))}"),
         ("draws in which the sampler ran dry", count(get(shadows, "exhausted"))),
+        *_epochs(result),
         *flatten(result.data),
     ]  # fmt: skip
     return Section("What was audited", (Table("", ("", ""), tuple(rows), left=2),))
+
+
+def _epochs(result: AuditResult) -> tuple[tuple[str, str], ...]:
+    """How long training went, where it could stop early."""
+    found = branch(result.summary, "shadows", "epochs")
+    if not (found and get(result.config, "train", "patience") > 0):
+        return ()
+    text = f"{number(get(found, 'mean'), 1)} on average, {count(get(found, 'min'))} at least"
+    return (("epochs until early stopping", f"{text}, of {count(get(result.config, 'train', 'epochs'))}"),)

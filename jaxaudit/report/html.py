@@ -1,25 +1,24 @@
-"""The report as one HTML file: no script, no external address, every string escaped by the template."""
+"""The report of a run as one HTML file, and the numbers that a terminal shows."""
 
 from __future__ import annotations
 
-import base64
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
-
-import jinja2
-from markupsafe import Markup
 
 from jaxaudit.report.figures import Picture
 from jaxaudit.report.graph_page import graph_headline, graph_page
 from jaxaudit.report.release_page import release_headline, release_page
-from jaxaudit.report.words import Section, Table, Text, flatten, get, number
+from jaxaudit.report.template import render_page
+from jaxaudit.report.words import Section, Table, Text, count, flatten, get, number, percent
 from jaxaudit.runtime.checks import check_choice
 from jaxaudit.runtime.result import AuditResult
 
 __all__ = ["command_line", "headline_numbers", "render"]
+
+_FOOTER = "Written by jaxaudit. All numbers are in results.json beside this page."
 
 
 def headline_numbers(result: AuditResult) -> list[tuple[str, str]]:
@@ -56,31 +55,24 @@ def render(result: AuditResult, pictures: Sequence[Picture], environment: Mappin
     named = {picture.name: picture for picture in pictures}
     closing = _closing(result, environment)
     page = (graph_page if result.audit == "graph" else release_page)(result, named, closing)
-    folder = resources.files("jaxaudit.report")
-    loader = jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text(encoding="utf-8"))
-    engine = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    engine.filters["embed"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
-    engine.filters["glue"] = _glue
-    engine.tests["instance"] = lambda block, name: type(block).__name__ == name
-    css = Markup(folder.joinpath("style.css").read_text(encoding="utf-8"))
-    return engine.get_template("report.html.jinja").render(page=page, css=css)
-
-
-def _glue(text: str) -> str:
-    """No line break inside an interval or before a percent sign; still plain text, escaped later."""
-    return re.sub(r"(?<=\d) (?=%)|(?<=\d,) (?=[−\d.]+\])", "\u00a0", text)
+    return render_page(page, _FOOTER)
 
 
 def _closing(result: AuditResult, environment: Mapping[str, Any]) -> tuple[Section, ...]:
-    rows, totals = [], [0.0, 0.0]
-    for stage, spent in result.timings.items():
-        parts = [get(spent, "compile_s"), get(spent, "run_s")]
-        totals = [total + (part if part == part else 0.0) for total, part in zip(totals, parts, strict=True)]
-        rows.append((str(stage), number(parts[0], 2), number(parts[1], 2), number(get(spent, "items"), 0)))
-    rows.append(("total", number(totals[0], 2), number(totals[1], 2), ""))
+    spent = {
+        str(stage): (get(times, "compile_s"), get(times, "run_s"), get(times, "items"))
+        for stage, times in result.timings.items()
+    }
+    compiling, running = (math.fsum(times[k] for times in spent.values() if times[k] == times[k]) for k in (0, 1))
+    rows = [
+        (stage, number(compiled, 2), number(ran, 2), percent(ran / running if running > 0 else math.nan), count(items))
+        for stage, (compiled, ran, items) in spent.items()
+    ]
+    rows.append(("total", number(compiling, 2), number(running, 2), "", ""))
+    columns = ("stage", "compiling", "running", "share of running", "items")
     return (
         Section("Settings", (Table("", ("setting", "value"), tuple(flatten(result.config)), left=2),)),
-        Section("Time", (Table("Seconds per stage", ("stage", "compiling", "running", "items"), tuple(rows)),)),
+        Section("Time", (Table("Seconds per stage", columns, tuple(rows)),)),
         Section("Environment", (Table("", ("", ""), tuple(flatten(environment)), left=2),)),
         Section(
             "How to reproduce",

@@ -20,7 +20,10 @@ __all__ = [
     "Section",
     "Table",
     "Text",
+    "beside",
+    "branch",
     "count",
+    "ends",
     "factor",
     "flatten",
     "get",
@@ -105,6 +108,18 @@ def get(tree: Any, *path: str) -> float:
     return float(tree) if isinstance(tree, Real) and not isinstance(tree, bool) else math.nan
 
 
+def branch(tree: Any, *path: str) -> Mapping[str, Any]:
+    """The mapping at a path of nested mappings, an empty one where there is none.
+
+    Example:
+        >>> branch({"a": {"b": {"c": 1}}}, "a", "b"), branch({"a": None}, "a", "b")
+        ({'c': 1}, {})
+    """
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree if isinstance(tree, Mapping) else {}
+
+
 def number(value: float, digits: int = 3) -> str:
     """A number with fixed decimals, "–" for NaN.
 
@@ -143,6 +158,18 @@ def percent(share: float, digits: int = 0) -> str:
     return MISSING if math.isnan(share) else f"{number(100 * share, digits)} %"
 
 
+def ends(pair: Any) -> tuple[float, float]:
+    """Low and high end of an interval, NaN where there is none.
+
+    Example:
+        >>> ends([0.5, 1]), ends(None), ends("ab")
+        ((0.5, 1.0), (nan, nan), (nan, nan))
+    """
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        return math.nan, math.nan
+    return get({"v": pair[0]}, "v"), get({"v": pair[1]}, "v")
+
+
 def interval(pair: Any, digits: int = 3) -> str:
     """An interval as "[low, high]", "" where there is none.
 
@@ -150,10 +177,18 @@ def interval(pair: Any, digits: int = 3) -> str:
         >>> interval([0.5, 0.75], 2), interval(None)
         ('[0.50, 0.75]', '')
     """
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        return ""
-    low, high = (get({"v": v}, "v") for v in pair)
+    low, high = ends(pair)
     return "" if math.isnan(low) and math.isnan(high) else f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+def beside(value: float, pair: Any, digits: int = 3) -> str:
+    r"""A number with its interval below it.
+
+    Example:
+        >>> beside(0.8, [0.75, 0.85], 2), beside(0.8, None, 1)
+        ('0.80\n[0.75, 0.85]', '0.8')
+    """
+    return f"{number(value, digits)}\n{interval(pair, digits)}".rstrip()
 
 
 def factor(log_ratio: float) -> str:

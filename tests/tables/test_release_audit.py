@@ -185,3 +185,13 @@ def test_attacks_are_compared_on_the_same_records() -> None:
         assert row["first_share"] == paired.first[i]
         assert row["detectable_auc"] == detectable_auc(row["critical_auc"], 30, 25)
     assert list(result.summary["attacks"])[best] == result.summary["permutation"]["best"]
+
+
+def test_a_grid_of_settings_is_a_family_of_attacks_judged_together() -> None:
+    grid = GenLRAConfig(k=(1, 5), multiplier=(0.5, 1.0))
+    result = audit(("gen_lra", "dcr"), gen_lra=grid)
+    names = [f"gen_lra[k={k},h={h:g}]" for k in (1, 5) for h in (0.5, 1)]
+    assert list(result.summary["attacks"]) == [*names, "dcr"]
+    assert result.summary["permutation"]["attacks"] == 5
+    single = audit(("gen_lra",), gen_lra=GenLRAConfig(k=5, multiplier=0.5))
+    np.testing.assert_allclose(result.table["gen_lra[k=5,h=0.5]"], single.table["gen_lra"], rtol=1e-9, atol=1e-9)

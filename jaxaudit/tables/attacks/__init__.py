@@ -20,7 +20,15 @@ from jaxaudit.runtime.keys import stream_key
 from jaxaudit.tables.attacks.counting import LocalNeighbourhoodConfig, MCConfig, local_neighbourhood, mc
 from jaxaudit.tables.attacks.distance import dcr, dcr_diff
 from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
-from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, GenLRAResult, gen_lra, gen_lra_scores
+from jaxaudit.tables.attacks.gen_lra import (
+    GenLRAConfig,
+    GenLRAEvidence,
+    GenLRAResult,
+    gen_lra,
+    gen_lra_evidence,
+    gen_lra_family,
+    gen_lra_scores,
+)
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.density import as_rows
@@ -33,6 +41,7 @@ __all__ = [
     "DPIConfig",
     "DomiasConfig",
     "GenLRAConfig",
+    "GenLRAEvidence",
     "GenLRAResult",
     "LocalNeighbourhoodConfig",
     "LoganConfig",
@@ -46,6 +55,8 @@ __all__ = [
     "dpi",
     "gen_lra",
     "gen_lra_attack",
+    "gen_lra_evidence",
+    "gen_lra_family",
     "gen_lra_scores",
     "local_neighbourhood",
     "logan",
@@ -56,7 +67,7 @@ __all__ = [
 RESERVED = ("record", "member", "row")
 """Columns of records.csv that are no attack."""
 
-Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], np.ndarray]
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], Any]
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class Attack:
 
     Attributes:
         name: as on the command line and in the results.
-        score: ``score(targets, synthetic, reference, key) -> (n,)``.
+        score: ``score(targets, synthetic, reference, key) -> (n,)``; or a family of attacks, name -> (n,).
         description: one line for the report.
         config: its settings, a frozen dataclass, or None where it has none.
     """
@@ -85,6 +96,8 @@ def gen_lra_attack(config: GenLRAConfig | None = None) -> Attack:
     """
     config = config or GenLRAConfig()
     description = "how much adding the record to the reference raises the density of the release around it"
+    if isinstance(config.k, tuple) or isinstance(config.multiplier, tuple):
+        return Attack("gen_lra", lambda x, s, r, key: gen_lra_family(x, s, r, config), description, config)
     return Attack("gen_lra", lambda x, s, r, key: gen_lra_scores(x, s, r, config).scores, description, config)
 
 
@@ -136,7 +149,8 @@ def score_attacks(
         seed: an attack's key depends on the seed and the attack's name, not on which others run.
 
     Returns:
-        name -> (n,) float64 scores, in the order asked for.
+        name -> (n,) float64 scores, in the order asked for; a grid of Gen-LRA settings has a name for each, such as
+        ``gen_lra[k=5,h=1]``.
 
     Raises:
         InputError: an unknown, repeated or reserved name, tables of different width, values that are not finite,
@@ -160,7 +174,7 @@ def score_attacks(
     require(not reserved, "attacks", f"have other names than {', '.join(RESERVED)}", ", ".join(reserved))
     x = as_rows("targets", targets)
     tables = (x, as_rows("synthetic", synthetic, x.shape[1]), as_rows("reference", reference, x.shape[1]))
-    scores = {}
+    scores: dict[str, np.ndarray] = {}
     for attack in chosen:
         # copies: no attack can change what the next one sees
         targets, synthetic, reference = (table.copy() for table in tables)
@@ -170,7 +184,8 @@ def score_attacks(
         except Exception as error:
             error.add_note(f"raised by the attack {attack.name}")
             raise
-        scores[attack.name] = _checked(attack.name, raw, len(x))
+        family = raw if isinstance(raw, Mapping) else {attack.name: raw}
+        scores |= {name: _checked(name, one, len(x)) for name, one in family.items()}
     return scores
 
 
