@@ -24,7 +24,14 @@ from typing import Any
 import numpy as np
 from machine import machine, peak_mib, save
 
-CASES = [(10, 100, 10, 100), (1, 90, 8, 10), (3, 32, 20, 32), (50, 100, 50, 100)]
+CASES = {
+    32: [(3, 32, 20, 32), (12, 32, 10, 32)],
+    100: [(10, 100, 10, 100), (50, 100, 50, 100)],
+    500: [(60, 500, 200, 500), (30, 500, 40, 500)],
+    1000: [(100, 1000, 300, 1000), (480, 1000, 500, 1000)],
+}
+"""Trials a side -> a node that leaks and one that leaks less (32, 500), nothing (100) or hardly (1000)."""
+
 SPREAD = [(10, 100, 10, 100), (1, 90, 8, 10), (50, 100, 50, 100), (0, 1, 500, 1000), (3, 32, 20, 32)]
 """Tuples whose quantiles are also found by quadrature."""
 
@@ -76,13 +83,13 @@ def peer_rate(peer: Path, case: tuple[int, ...], steps: int) -> dict[str, float]
 
     fp, n_out, fn, n_in = (np.array([float(x)]) for x in case)
     arguments = (n_out, n_in, fp, fn, steps, 1000, 0.0, [1.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0])
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
         samples = MCMC_epsDP_v2(*arguments, [10.0, 1.0, 1.0], [1, 0, 0, 0])[0]
-    spent = time.perf_counter() - start
+    spent, processor = time.perf_counter() - start, time.process_time() - used
     kept = samples[steps // 10 :]
     kept = kept[: len(kept) // 2 * 2].reshape(2, -1)
-    return {"seconds": spent, "ess": float(blackjax.ess_bulk(kept)), "steps": steps}
+    return {"seconds": spent, "processor_s": processor, "ess": float(blackjax.ess_bulk(kept)), "steps": steps}
 
 
 def chains_part(peer: Path | None, rounds: int, peer_steps: int) -> dict[str, Any]:
@@ -91,12 +98,14 @@ def chains_part(peer: Path | None, rounds: int, peer_steps: int) -> dict[str, An
     from jaxaudit.bmp.mhaar import mhaar
     from jaxaudit.bmp.nuts import node_nuts
 
-    counts = np.transpose(np.repeat(CASES, 4, axis=0))
-    counts[[1, 3]] += np.tile(np.arange(4), len(CASES))  # sixteen distinct tuples: full blocks of either engine
+    cases = [case for pair in CASES.values() for case in pair]
+    counts = np.transpose(np.repeat(cases, 2, axis=0))
+    counts[[1, 3]] += np.tile(np.arange(2), len(cases))  # 16 distinct tuples
+    sizes = np.repeat(list(CASES), len(counts.T) // len(CASES))
     once = Demands(rhat=10.0, ess=1.0, reruns=0)
     engines = {
-        "nuts": lambda seed: node_nuts(*counts, seed=seed, draws=1000, warmup=300, demands=once),
-        "mhaar": lambda seed: mhaar(*counts, seed=seed, draws=1000, warmup=300, demands=once, particles=1000),
+        "nuts": lambda seed: node_nuts(*counts, seed=seed, demands=once),
+        "mhaar": lambda seed: mhaar(*counts, seed=seed, draws=1000, warmup=200, demands=once),
     }
     cold = {}
     for name, engine in engines.items():
@@ -112,23 +121,39 @@ def chains_part(peer: Path | None, rounds: int, peer_steps: int) -> dict[str, An
             ess = np.minimum(post.ess_bulk["r"], post.ess_bulk["l"]).reshape(-1)
             runs[name].append(
                 {"seconds": spent, "processor_s": processor, "ess": float(ess.sum()), "least_ess": float(ess.min()),
+                 "ess_by_size": {size: float(ess[sizes == size].sum()) for size in CASES},
                  "divergences": int(post.divergences.sum()),
                  "largest_rhat": max(float(x.max()) for x in post.rhat.values())}
             )  # fmt: skip
         if peer is not None:
-            each = [peer_rate(peer, case, peer_steps) for case in CASES]
+            each = [peer_rate(peer, case, peer_steps) for case in cases]
             runs["peer"].append(
-                {"seconds": sum(x["seconds"] for x in each), "ess": sum(x["ess"] for x in each), "cases": each}
-            )
+                {"seconds": sum(x["seconds"] for x in each), "processor_s": sum(x["processor_s"] for x in each),
+                 "ess": sum(x["ess"] for x in each),
+                 "ess_by_size": {size: each[2 * i]["ess"] + each[2 * i + 1]["ess"] for i, size in enumerate(CASES)},
+                 "cases": each}
+            )  # fmt: skip
     rate = {name: statistics.median(x["ess"] / x["seconds"] for x in found) for name, found in runs.items() if found}
-    ratio = {
-        name: statistics.median(
-            (a["ess"] / a["seconds"]) / (b["ess"] / b["seconds"]) for a, b in zip(runs["nuts"], runs[name], strict=True)
+    others = [name for name in ("mhaar", "peer") if runs[name]]
+
+    def over(name: str, ess: Any, seconds: str) -> float:
+        """Median over rounds of NUTS' effective samples per second in units of the other's."""
+        return statistics.median(
+            (ess(a) / a[seconds]) / (ess(b) / b[seconds]) for a, b in zip(runs["nuts"], runs[name], strict=True)
         )
-        for name in ("mhaar", "peer")
-        if runs[name]
+
+    ratio = {
+        name: {
+            "wall": over(name, lambda x: x["ess"], "seconds"),
+            "processor": over(name, lambda x: x["ess"], "processor_s"),
+            # The work of a step does not depend on the counts: every size has the same share of the time.
+            "processor_by_size": {
+                size: over(name, lambda x, size=size: x["ess_by_size"][size], "processor_s") for size in CASES
+            },
+        }
+        for name in others
     }
-    processor = {name: statistics.median(x["ess"] / x["processor_s"] for x in runs[name]) for name in ("nuts", "mhaar")}
+    processor = {name: statistics.median(x["ess"] / x["processor_s"] for x in runs[name]) for name in ("nuts", *others)}
     return {
         "cases": CASES,
         "ess_per_processor_s": processor,
@@ -144,8 +169,8 @@ def main() -> None:
     parser.add_argument("--part", choices=("exact", "chains", "both"), default="both")
     parser.add_argument("--sizes", nargs="+", type=int, default=[19_717, 1_000_000])
     parser.add_argument("--repeats", type=int, default=2, help="of the exact part; the first is cold")
-    parser.add_argument("--peer", type=Path, help="folder with src/MCMC_epsDP_v2.py")
-    parser.add_argument("--peer-steps", type=int, default=5000)
+    parser.add_argument("--peer", type=Path, help="folder that contains src/MCMC_epsDP_v2.py")
+    parser.add_argument("--peer-steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--name", default="bmp_posterior", help="of the file under benchmarks/results")
     options = parser.parse_args()
@@ -169,7 +194,9 @@ def main() -> None:
         for name, rate in found["ess_per_s"].items():
             print(f"{name:>6}: {rate:.1f} effective samples a second")
         for name, ratio in found["nuts_over"].items():
-            print(f"NUTS over {name}: {ratio:.1f}x")
+            sizes = ", ".join(f"{size} trials {x:.0f}x" for size, x in ratio["processor_by_size"].items())
+            whole = f"{ratio['wall']:.1f}x by the clock, {ratio['processor']:.1f}x a processor second"
+            print(f"NUTS over {name}: {whole}; {sizes}")
     print(f"wrote {os.path.relpath(save(options.name, record))}")
 
 

@@ -1,12 +1,7 @@
 """NUTS, two ways: one (l, r) per node, and one (l, r) shared by a group of nodes or by all.
 
-Nodes. The target is four-dimensional: logit alpha, logit beta, and the logarithms of what l and r have above the
-smallest values l*, r* that admit (alpha, beta) (``jaxaudit.bmp.region.tightest``). The constraint "(alpha, beta) in
-R(l, r)" is thereby gone, the two rates keep their Beta shape whatever (l, r), and the density is in closed form:
-    Beta(fp+1, n_out-fp+1)(alpha) Beta(fn+1, n_in-fn+1)(beta) / area(l, r) * prior(l) prior(r) (l-l*) (r-r*)
-with the Beta densities in the logit (derived: likelihood x 1/area on the region; the Jacobians are alpha (1-alpha),
-beta (1-beta) and exp(x) for l = l* + exp(x)). About ten times the effective samples per second of the next form;
-a node whose chains fail twice (the kink at alpha + beta = 1, with single trials or corners) gets that one.
+Nodes. NUTS on the two error rates, with (l, r) drawn exactly given them (``jaxaudit.bmp.node_chain``). A node whose
+chains fail twice gets the next form.
 
 Groups. With (l, r) shared, every node would bring its own pair and all pairs had to move with (l, r). They are
 integrated out by the quadrature of ``jaxaudit.bmp.pooled``, once per distinct count tuple, which is
@@ -28,14 +23,14 @@ import numpy as np
 
 from jaxaudit.bmp.chains import ChainPosterior, Demands, Report, Settings, by_group, collect, summarise
 from jaxaudit.bmp.counts import distinct, validate
+from jaxaudit.bmp.node_chain import PriorTables, node_chain, prior_tables
 from jaxaudit.bmp.pooled import PooledData, pooled_data, shared_log_likelihood
-from jaxaudit.bmp.region import area
 from jaxaudit.runtime.checks import check_choice, check_int, check_real
 from jaxaudit.runtime.keys import item_keys, stream_key
 
 __all__ = ["NutsPosterior", "node_nuts", "pooled_nuts"]
 
-_BLOCK, _DOUBLINGS = 8, 6
+_BLOCK, _DOUBLINGS = 32, 6
 
 
 @dataclass(frozen=True)
@@ -109,29 +104,8 @@ def _shared_target(position: jax.Array, data: PooledData, scale2: jax.Array) -> 
     return density, {"r": r, "l": l}
 
 
-def _node_target(position: jax.Array, counts: jax.Array, scale2: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-    logit_a, logit_b, x, y = position
-    log_a, log_not_a = jax.nn.log_sigmoid(logit_a), jax.nn.log_sigmoid(-logit_a)
-    log_b, log_not_b = jax.nn.log_sigmoid(logit_b), jax.nn.log_sigmoid(-logit_b)
-    # Logs of the rates, not rates: region.tightest would lose the digits of 1 - alpha.
-    r = jnp.maximum(log_not_b - log_a, log_b - log_not_a) + jnp.exp(x)
-    l = jnp.maximum(log_a - log_not_b, log_not_a - log_b) + jnp.exp(y)
-    fp, n_out, fn, n_in = counts
-    rates = (fp + 1) * log_a + (n_out - fp + 1) * log_not_a + (fn + 1) * log_b + (n_in - fn + 1) * log_not_b
-    return rates - jnp.log(area(l, r)) - (l**2 + r**2) / (2 * scale2) + x + y, {"r": r, "l": l}
-
-
-def _node_start(key: jax.Array, counts: jax.Array) -> jax.Array:
-    """Rates from about their posterior, twice as wide; excesses of l and r between e^-1 and e."""
-    fp, n_out, fn, n_in = counts + 1
-    up, down = jnp.stack([fp, fn]), jnp.stack([n_out - fp + 1, n_in - fn + 1])
-    rate_key, excess_key = jax.random.split(key)
-    rates = jnp.log(up / down) + 2 * jnp.sqrt(1 / up + 1 / down) * jax.random.normal(rate_key, (2,))
-    return jnp.concatenate([rates, jax.random.uniform(excess_key, (2,), minval=-1.0, maxval=1.0)])
-
-
 @partial(jax.jit, static_argnames=("settings", "keep"))
-def _run_nodes(key: jax.Array, counts: jax.Array, scale2: jax.Array, settings: Settings, keep: bool) -> Report:
+def _run_nodes(key: jax.Array, counts: jax.Array, tables: PriorTables, settings: Settings, keep: bool) -> Report:
     """All chains of a block of count tuples (block, 4)."""
 
     def problem(counts: jax.Array) -> Report:
@@ -140,11 +114,7 @@ def _run_nodes(key: jax.Array, counts: jax.Array, scale2: jax.Array, settings: S
         for count in counts.astype(jnp.uint32):
             own = jax.random.fold_in(own, count)
 
-        def chain(key: jax.Array) -> Any:
-            start_key, run_key = jax.random.split(key)
-            target = partial(_node_target, counts=counts, scale2=scale2)
-            return _chain(run_key, _node_start(start_key, counts), target, *_lengths(settings))
-
+        chain = partial(node_chain, counts=counts, tables=tables, lengths=_lengths(settings))
         values, divergent, rate = jax.vmap(chain)(item_keys(own, 0, settings.chains))
         return summarise(values, divergent, rate, keep)
 
@@ -164,7 +134,8 @@ def _run_groups(
         def chain(key: jax.Array) -> Any:
             start_key, run_key = jax.random.split(key)
             start = jax.random.uniform(start_key, (2,), minval=-1.0, maxval=1.0)
-            return _chain(run_key, start, target, *_lengths(settings))
+            warmup, draws, thin, acceptance = _lengths(settings)
+            return _chain(run_key, start, target, 3 * warmup, draws, thin, acceptance)  # the scales are learned too
 
         keys = item_keys(jax.random.fold_in(key, label), 0, settings.chains)
         values, divergent, rate = jax.vmap(chain)(keys)
@@ -175,7 +146,7 @@ def _run_groups(
 
 def _lengths(settings: Settings) -> tuple[int, int, int, float]:
     """Warm-up, draws, thinning and target acceptance of an attempt: reruns are longer, with smaller steps."""
-    return settings.warmup * settings.factor, settings.draws, settings.factor, (0.85, 0.92, 0.97)[settings.attempt]
+    return settings.warmup * settings.factor, settings.draws, settings.factor, (0.8, 0.9, 0.97)[settings.attempt]
 
 
 def _group_data(rows: np.ndarray, problem: np.ndarray, groups: int) -> PooledData:
@@ -211,7 +182,7 @@ def node_nuts(
     groups: Any = None,
     seed: int = 0,
     chains: int = 4,
-    warmup: int = 300,
+    warmup: int = 100,
     draws: int = 1000,
     demands: Demands = Demands(),  # noqa: B008 (frozen)
     keep_draws: bool = False,
@@ -220,8 +191,8 @@ def node_nuts(
 
     Equal count tuples run once. A problem fails when an R-hat or an effective sample size misses ``demands``,
     or a transition diverges; it runs again with twice, then four times the warm-up and
-    the transitions per kept draw, at target acceptance .92 and .97. What then fails (divergences: more than one in
-    a thousand) gives NaN and a warning. Memory: some MiB per block of 8 tuples.
+    the transitions per kept draw, at target acceptance .9 and .97. What then fails (divergences: more than one in
+    a thousand) gives NaN and a warning. Memory: some MiB per block of 32 tuples.
 
     Args:
         fp: false positives, whole numbers in [0, n_out], scalar or (n,).
@@ -233,7 +204,7 @@ def node_nuts(
             negative: in no group. None: every node by itself.
         seed: seed of the chains, >= 0.
         chains: number of chains, >= 2.
-        warmup: adaptation steps per chain, >= 20.
+        warmup: adaptation steps per chain, >= 20; groups, whose scales must be learned too, take three times as many.
         draws: kept draws per chain, >= 4.
         demands: R-hat, effective sample sizes and number of reruns.
         keep_draws: keep all draws (8 bytes per draw and problem).
@@ -246,7 +217,7 @@ def node_nuts(
 
     Example:
         >>> few = Demands(rhat=1.1, ess=20, reruns=0)
-        >>> post = node_nuts([10, 0], [100, 9], [10, 0], [100, 0], chains=2, warmup=200, draws=500, demands=few)
+        >>> post = node_nuts([10, 0], [100, 9], [10, 0], [100, 0], chains=2, warmup=100, draws=500, demands=few)
         >>> post.quantile("r", 0.5).round(0).tolist()
         [4.0, nan]
     """
@@ -256,6 +227,7 @@ def node_nuts(
     key = stream_key(check_int("seed", seed, 0), "node_nuts")
     unique, problem = distinct(rows)
     data: Any = unique.astype(np.float32)
+    tables = prior_tables(float(scale2))
     if groups is not None:
         labels, problem = by_group(groups, problem >= 0)
         data = (labels.astype(np.uint32), _group_data(rows, problem, len(labels))) if len(labels) else labels
@@ -263,9 +235,9 @@ def node_nuts(
     def run(part: Any, settings: Settings) -> Report:
         own = jax.random.fold_in(key, settings.attempt)
         if groups is None and settings.attempt < 2:
-            return _run_nodes(own, part, scale2, settings, keep_draws)
+            return _run_nodes(own, part, tables, settings, keep_draws)
         if groups is None:
-            # The kink at alpha + beta = 1 can defeat the first form (corners, a single trial): the second has none.
+            # A form of another kind, in case the first one is what fails.
             part = _as_groups(part)
         return _run_groups(own, *part, scale2, settings, keep_draws)
 

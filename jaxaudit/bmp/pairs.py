@@ -17,13 +17,25 @@ s_r = log|d| - log a, s_l = log|d| - log b for d > 0 and -log(1-a), -log(1-b) in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Lattice", "Pairs", "Proposal", "beta_proposal", "deposit", "error_pairs", "lattice"]
+__all__ = [
+    "Lattice",
+    "Pairs",
+    "Proposal",
+    "beta_points",
+    "beta_proposal",
+    "deposit",
+    "error_pairs",
+    "lattice",
+    "log_excess",
+    "split_position",
+]
 
 
 class Lattice(NamedTuple):
@@ -82,7 +94,7 @@ def beta_proposal(shape_a: jax.Array, shape_b: jax.Array) -> Proposal:
     return Proposal(jnp.log(shape_a) - jnp.log(shape_b), scale)
 
 
-def _beta_points(
+def beta_points(
     z: jax.Array, shape_a: jax.Array, shape_b: jax.Array, proposal: Proposal
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """logit, log a, log(1-a) and log density (in the logit, relative to its mode) at the points."""
@@ -94,6 +106,19 @@ def _beta_points(
     up = -jnp.log1p((1 - mean) * jnp.expm1(-step))
     down = -jnp.log1p(mean * jnp.expm1(step))
     return x, jnp.log(mean) + up, jnp.log1p(-mean) + down, shape_a * up + shape_b * down
+
+
+def _log_abs(gap: jax.Array) -> jax.Array:
+    return jnp.log(jnp.abs(gap) + 1e-30)
+
+
+def log_excess(a: Any, b: Any, log_abs: Callable[[jax.Array], jax.Array] = _log_abs) -> tuple[jax.Array, jax.Array]:
+    """(s_r, s_l) of error pairs; ``a`` and ``b`` are each (logit, log rate, log(1 - rate))."""
+    (_, log_a, log_not_a), (xb, log_b, log_not_b) = a, b
+    # 1 - a - b from the smaller pair of complements: no cancellation in the corners (0,1) and (1,0).
+    gap = jnp.where(xb > 0, jnp.exp(log_not_b) - jnp.exp(log_a), jnp.exp(log_not_a) - jnp.exp(log_b))
+    log_gap = log_abs(gap)
+    return log_gap - jnp.where(gap > 0, log_a, log_not_a), log_gap - jnp.where(gap > 0, log_b, log_not_b)
 
 
 def error_pairs(
@@ -114,13 +139,9 @@ def error_pairs(
     shapes_a, shapes_b = (fp + offset, n_out - fp + offset), (fn + offset, n_in - fn + offset)
     if proposals is None:
         proposals = beta_proposal(*shapes_a), beta_proposal(*shapes_b)
-    xa, log_a, log_not_a, density_a = _beta_points(points.za, *shapes_a, proposals[0])
-    xb, log_b, log_not_b, density_b = _beta_points(points.zb, *shapes_b, proposals[1])
-    # 1 - a - b from the smaller pair of complements: no cancellation in the corners (0,1) and (1,0).
-    gap = jnp.where(xb > 0, jnp.exp(log_not_b) - jnp.exp(log_a), jnp.exp(log_not_a) - jnp.exp(log_b))
-    log_gap = jnp.log(jnp.abs(gap) + 1e-30)
-    s_r = log_gap - jnp.where(gap > 0, log_a, log_not_a)
-    s_l = log_gap - jnp.where(gap > 0, log_b, log_not_b)
+    xa, log_a, log_not_a, density_a = beta_points(points.za, *shapes_a, proposals[0])
+    xb, log_b, log_not_b, density_b = beta_points(points.zb, *shapes_b, proposals[1])
+    s_r, s_l = log_excess((xa, log_a, log_not_a), (xb, log_b, log_not_b))
     return Pairs(density_a + density_b + points.log_weight, xa, xb, s_r, s_l)
 
 

@@ -4,6 +4,7 @@ from scipy.stats import beta
 
 from jaxaudit.bmp import exact_posterior, functional_limits, region
 from jaxaudit.bmp.calibration import calibrate, channel_counts, confidence_bound, covered, simulate
+from jaxaudit.bmp.chains import Demands
 from jaxaudit.bmp.mhaar import mhaar
 from jaxaudit.bmp.nuts import node_nuts
 from jaxaudit.runtime.checks import InputError
@@ -111,7 +112,9 @@ def test_chains_are_calibrated(engine, strength):
     if engine == "nuts":
         post = node_nuts(*data.counts)
     else:
-        post = mhaar(*data.counts, strength=strength, draws=2000, particles=200)
+        # Ten bins need no more than a hundred effective samples of a posterior.
+        enough = Demands(rhat=1.05, ess=100)
+        post = mhaar(*data.counts, strength=strength, draws=1500, particles=200, demands=enough)
     for name, found in calibrate(post, data.truth, bins=10).items():
         print(f"{engine}, strength {strength}, {name}: chi-square p {found.p:.3f}, {found.left_out} left out")
         assert found.p > 0.001
