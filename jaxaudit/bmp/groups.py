@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ from jaxaudit.bmp.posterior import ExactPosterior, exact_posterior
 from jaxaudit.bmp.table import SharedPosteriors, shared_posteriors
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
 
-__all__ = ["GROUPINGS", "GroupPosterior", "Groups", "group_posterior", "make_groups"]
+__all__ = ["GROUPINGS", "GroupPosterior", "Groups", "group_posterior", "group_posteriors", "make_groups"]
 
 GROUPINGS = ("degree", "class", "prior", "column")
 """What nodes can be grouped by: bins of the degree or of the prior, the class, or a column of the user's."""
@@ -42,6 +44,8 @@ class GroupPosterior:
 
     prior_scale2: float
     nodes: np.ndarray
+    _rows: slice = field(repr=False)  # of this grouping among all that share the tables
+    _total: int = field(repr=False)
     _single: tuple[np.ndarray, ExactPosterior | None] = field(repr=False)
     _many: tuple[np.ndarray, SharedPosteriors | None] = field(repr=False)
 
@@ -53,11 +57,11 @@ class GroupPosterior:
         """
         check_choice("name", name, ("r", "l"))
         check_real("q", q, 0.001, 0.999)
-        out = np.full(self.nodes.shape, np.nan)
+        out = np.full(self._total, np.nan)
         for where, posterior in (self._single, self._many):
             if posterior is not None:
                 out[where] = posterior.quantile(name, q)
-        return out
+        return out[self._rows]
 
 
 def _quantile_bins(name: str, values: np.ndarray, bins: int) -> Groups:
@@ -141,21 +145,48 @@ def group_posterior(fp: Any, n_out: Any, fn: Any, n_in: Any, groups: Any, prior_
         >>> post.nodes.tolist(), post.quantile("r", 0.5).round(1).tolist()
         ([2, 1], [3.7, 3.8])
     """
+    groups = np.asarray(groups)
+    require(groups.ndim == 1 and groups.size > 0, "groups", "be a 1-D array with at least one node", groups.shape)
+    return group_posteriors(fp, n_out, fn, n_in, [groups], prior_scale2)[0]
+
+
+def group_posteriors(
+    fp: Any, n_out: Any, fn: Any, n_in: Any, groupings: Sequence[Any], prior_scale2: float = 10.0
+) -> list[GroupPosterior]:
+    """``group_posterior`` of several groupings of the same nodes, from one table of likelihoods.
+
+    Args:
+        fp: counts as above, with the three that follow.
+        n_out: see above.
+        fn: see above.
+        n_in: see above.
+        groupings: each (n,) integers, -1 for no group.
+        prior_scale2: squared scale of the half-normal priors, in [0.01, 10_000].
+
+    Returns:
+        One GroupPosterior per grouping.
+
+    Raises:
+        InputError: as above.
+
+    Example:
+        >>> half, whole = group_posteriors([10, 10, 1], 100, [10, 10, 8], [100, 100, 10], [[0, 0, 1], [0, 0, 0]])
+        >>> half.nodes.tolist(), whole.nodes.tolist()
+        ([2, 1], [3])
+    """
     scale2 = check_real("prior_scale2", prior_scale2, 0.01, 10_000)
     rows = validate(fp, n_out, fn, n_in)
-    groups = np.asarray(groups)
-    require(groups.dtype.kind in "iu", "groups", "be integers", str(groups.dtype))
-    require(groups.ndim == 1 and groups.size > 0, "groups", "be a 1-D array with at least one node", groups.shape)
-    if len(rows) == 1:
-        rows = np.repeat(rows, groups.size, axis=0)
-    require(groups.size == len(rows), "groups", f"have the {len(rows)} nodes of the counts", groups.size)
-    require(int(groups.min()) >= -1, "groups", "be >= -1", int(groups.min()))
+    labels = [np.asarray(groups) for groups in groupings]
+    if len(rows) == 1 and labels:
+        rows = np.repeat(rows, labels[0].size, axis=0)
+    for groups in labels:
+        require(groups.dtype.kind in "iu", "groups", "be integers", str(groups.dtype))
+        require(groups.shape == (len(rows),), "groups", f"have the {len(rows)} nodes of the counts, 1-D", groups.shape)
+        require(int(groups.min()) >= -1, "groups", "be >= -1", int(groups.min()))
     tuples, index = distinct(rows)
-    count = int(groups.max()) + 1
-    keep = (index >= 0) & (groups >= 0)
-    nodes = np.bincount(groups[keep], minlength=count)
-    weights = np.zeros((count, len(tuples)))
-    np.add.at(weights, (groups[keep], index[keep]), 1.0)
+    sets = [_weights(groups, index, len(tuples)) for groups in labels]
+    weights = np.concatenate([np.zeros((0, len(tuples))), *sets])
+    nodes = weights.sum(axis=1).astype(np.int64)
     one, many = np.flatnonzero(nodes == 1), np.flatnonzero(nodes > 1)
     fp, n_out, fn, n_in = tuples[weights[one].argmax(axis=1)].T
     single = exact_posterior(fp, n_out, fn, n_in, scale2) if one.size else None
@@ -163,4 +194,16 @@ def group_posterior(fp: Any, n_out: Any, fn: Any, n_in: Any, groups: Any, prior_
     if many.size:
         used = weights[many].any(axis=0)
         shared = shared_posteriors(tuples[used], weights[many][:, used], scale2)
-    return GroupPosterior(scale2, nodes, (one, single), (many, shared))
+    ends = np.cumsum([0, *(len(part) for part in sets)])
+    return [
+        GroupPosterior(scale2, nodes[rows], rows, len(nodes), (one, single), (many, shared))
+        for rows in itertools.starmap(slice, itertools.pairwise(ends.tolist()))
+    ]
+
+
+def _weights(groups: np.ndarray, index: np.ndarray, tuples: int) -> np.ndarray:
+    """(groups, tuples) multiplicities."""
+    keep = (index >= 0) & (groups >= 0)
+    weights = np.zeros((int(groups.max()) + 1, tuples))
+    np.add.at(weights, (groups[keep], index[keep]), 1.0)
+    return weights

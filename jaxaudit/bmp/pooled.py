@@ -3,9 +3,9 @@
 Counts are never summed: every node has its own (alpha, beta), uniform in the shared region R(l, r).
 With (a, b) = (0,1) + u [(a*, b*) - (0,1)] + v [(1-a*, 1-b*) - (0,1)], u and v uniform on (0, 1), the
 marginal likelihood of a node is int int Bin(fp | a) Bin(fn | b) du dv (the Jacobian is the area, which
-cancels: derived). For given (l, r) the points of a Gauss-Legendre rule in (u, v) are shared by
-all nodes, so all distinct count tuples cost one matrix product and one exponential per point.
-The log posterior is tabulated on a grid that closes in on its support, and interpolated by a spline.
+cancels: derived). ``shared_log_likelihood`` is that integral, differentiable, for the chains: for given (l, r) the
+points of a Gauss-Legendre rule in (u, v) are shared by all nodes, so all distinct count tuples cost one matrix product
+and one exponential per point. The posterior itself comes from the tables of ``jaxaudit.bmp.table``.
 
 All nodes share the audit's models, so the counts depend on each other across nodes and this
 interval is optimistic; see the report's bootstrap over models.
@@ -13,23 +13,29 @@ interval is optimistic; see the report's bootstrap over models.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.interpolate import RectBivariateSpline
 from scipy.special import xlogy
 
 from jaxaudit.bmp.counts import distinct, validate
 from jaxaudit.bmp.region import log_vertex
-from jaxaudit.runtime.checks import check_choice, check_real, require
+from jaxaudit.bmp.table import SharedPosteriors, shared_posteriors
+from jaxaudit.runtime.checks import check_real, require
 from jaxaudit.runtime.chunks import bucket, rows_per_chunk
 
-__all__ = ["PooledData", "PooledPosterior", "pooled_data", "pooled_posterior", "shared_log_likelihood"]
-
-_COARSE, _FINE, _OUTPUT, _DEPTH = 16, 40, 801, 24.0
+__all__ = [
+    "PooledData",
+    "PooledPosterior",
+    "pooled_at_scales",
+    "pooled_data",
+    "pooled_posterior",
+    "shared_log_likelihood",
+]
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,8 @@ class PooledPosterior:
 
     prior_scale2: float
     nodes: int
-    _values: dict[str, np.ndarray] = field(repr=False)
-    _cdf: dict[str, np.ndarray] = field(repr=False)
+    _shared: SharedPosteriors = field(repr=False)
+    _row: int = field(repr=False)
 
     def quantile(self, name: str, q: float) -> float:
         """Posterior quantile of ``name`` ("r" or "l") at level ``q`` in [0.001, 0.999].
@@ -52,9 +58,7 @@ class PooledPosterior:
         Raises:
             InputError: another name, or a level out of range.
         """
-        check_choice("name", name, ("r", "l"))
-        check_real("q", q, 0.001, 0.999)
-        return float(np.interp(q, self._cdf[name], self._values[name]))
+        return float(self._shared.quantile(name, q)[self._row])
 
 
 class PooledData(NamedTuple):
@@ -136,31 +140,6 @@ def _sum_backward(slope: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, No
 _sum_over_tuples.defvjp(_sum_forward, _sum_backward)
 
 
-@jax.jit
-def _log_likelihoods(l: jax.Array, r: jax.Array, data: PooledData) -> jax.Array:
-    return jax.lax.map(lambda point: shared_log_likelihood(point[0], point[1], data), (l, r))
-
-
-def _support(log_p: np.ndarray, axis: int) -> tuple[int, int]:
-    """First and last grid index along ``axis`` within _DEPTH of the maximum, one step wider."""
-    keep = np.flatnonzero((log_p > log_p.max() - _DEPTH).any(axis=1 - axis))
-    return max(int(keep[0]) - 1, 0), min(int(keep[-1]) + 1, log_p.shape[axis] - 1)
-
-
-def _close_in(log_density: Any, top: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shrink the box in s = log(exp(x) - 1) until the support fills it, then tabulate it finely."""
-    boxes = [(-12.0, top), (-12.0, top)]
-    for _ in range(8):
-        grids = [np.linspace(*box, _COARSE) for box in boxes]
-        log_p = log_density(*grids)
-        ends = [_support(log_p, axis) for axis in (0, 1)]
-        boxes = [(grid[low], grid[high]) for grid, (low, high) in zip(grids, ends, strict=True)]
-        if all(high - low >= _COARSE // 2 for low, high in ends):
-            break
-    grids = [np.linspace(*box, _FINE) for box in boxes]
-    return grids[0], grids[1], log_density(*grids)
-
-
 def pooled_posterior(fp: Any, n_out: Any, fn: Any, n_in: Any, prior_scale2: float = 10.0) -> PooledPosterior:
     """Posterior of one (l, r) shared by all nodes, by quadrature; one node gives ``exact_posterior``.
 
@@ -182,25 +161,34 @@ def pooled_posterior(fp: Any, n_out: Any, fn: Any, n_in: Any, prior_scale2: floa
     Example:
         >>> post = pooled_posterior([10] * 20, 100, [10] * 20, 100)
         >>> [round(post.quantile("r", q), 1) for q in (0.05, 0.5, 0.95)]
-        [2.7, 3.5, 6.8]
+        [2.7, 3.6, 6.8]
     """
-    rows = validate(fp, n_out, fn, n_in)
-    scale2 = check_real("prior_scale2", prior_scale2, 0.01, 10_000)
-    data, nodes = pooled_data(rows, np.float64)
+    check_real("prior_scale2", prior_scale2, 0.01, 10_000)
+    return pooled_at_scales(fp, n_out, fn, n_in, (prior_scale2,))[0]
 
-    def log_density(s_l: np.ndarray, s_r: np.ndarray) -> np.ndarray:
-        l, r = (x.ravel() for x in np.meshgrid(np.logaddexp(0, s_l), np.logaddexp(0, s_r), indexing="ij"))
-        with jax.enable_x64(True):
-            value = np.asarray(_log_likelihoods(l, r, data))
-        # dx/ds = 1 - exp(-x) turns densities in (l, r) into densities in s.
-        value = value - (l**2 + r**2) / (2 * scale2) + np.log(-np.expm1(-l)) + np.log(-np.expm1(-r))
-        return value.reshape(s_l.size, s_r.size)
 
-    s_l, s_r, log_p = _close_in(log_density, max(6 * np.sqrt(scale2), 20.0))
-    fine_l, fine_r = np.linspace(s_l[0], s_l[-1], _OUTPUT), np.linspace(s_r[0], s_r[-1], _OUTPUT)
-    density = np.exp(RectBivariateSpline(s_l, s_r, log_p - log_p.max())(fine_l, fine_r))
-    values, cdf = {}, {}
-    for name, s, marginal in (("l", fine_l, density.sum(axis=1)), ("r", fine_r, density.sum(axis=0))):
-        steps = np.concatenate([[0.0], np.cumsum(marginal[1:] + marginal[:-1])])
-        values[name], cdf[name] = np.logaddexp(0, s), steps / steps[-1]
-    return PooledPosterior(scale2, nodes, values, cdf)
+def pooled_at_scales(fp: Any, n_out: Any, fn: Any, n_in: Any, scales: Sequence[float]) -> list[PooledPosterior]:
+    """``pooled_posterior`` at several squared prior scales, from one table of likelihoods.
+
+    Args:
+        fp: counts as above, with the three that follow.
+        n_out: see above.
+        fn: see above.
+        n_in: see above.
+        scales: at least one, each in [0.01, 10_000].
+
+    Returns:
+        One posterior per scale, in order.
+
+    Raises:
+        InputError: as above.
+
+    Example:
+        >>> tight, wide = pooled_at_scales([10] * 20, 100, [10] * 20, 100, (1.0, 100.0))
+        >>> round(tight.quantile("r", 0.95), 1), round(wide.quantile("r", 0.95), 1)
+        (3.4, 19.9)
+    """
+    unique, index = distinct(validate(fp, n_out, fn, n_in))
+    times = np.bincount(index[index >= 0], minlength=len(unique)).astype(float)
+    shared = shared_posteriors(unique, np.tile(times, (len(scales), 1)), scales)
+    return [PooledPosterior(float(scale2), int(times.sum()), shared, b) for b, scale2 in enumerate(scales)]

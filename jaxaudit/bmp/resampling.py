@@ -192,7 +192,11 @@ def bootstrap_posterior(
     whole = np.ones((1, said.shape[1]), np.int64)
     tuples, times, nodes = _regroup(weighted_counts(said, counted, member, np.concatenate([whole, weights])))
     require(int(nodes.min()) > 0, "counts", "leave a node with data on both sides in every resample", "none")
-    posterior = shared_posteriors(tuples, times, scale2)
+    # The replicates' supports lie around that of all models.
+    all_models = np.asarray(times[0].todense()).ravel()
+    known = all_models > 0
+    start = shared_posteriors(tuples[known], all_models[None, known], scale2).box
+    posterior = shared_posteriors(tuples, times, scale2, start)
     parts = {name: _combine(posterior, name, scheme) for name in ("r", "l")}
     names = (
         "median",

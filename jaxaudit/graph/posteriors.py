@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from jaxaudit import bmp
+from jaxaudit.bmp.groups import group_posteriors
+from jaxaudit.bmp.pooled import pooled_at_scales
 from jaxaudit.graph.attacks import Counts
 from jaxaudit.graph.data import Graph
 from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real, require
@@ -208,7 +210,7 @@ def _intervals(posterior: Any) -> dict[str, dict[str, float]]:
 def _pooled(pooled: dict[str, Any], rows: Rows, engine: str, config: BMPConfig, seed: int) -> tuple[str, ...]:
     """Fill the pooled block: quantiles by the engine, exact ones at three prior scales, diagnostics."""
     scales = dict.fromkeys((*_SENSITIVITY, config.prior_scale2))
-    by_scale = {scale2: _intervals(bmp.pooled_posterior(*rows, prior_scale2=scale2)) for scale2 in scales}
+    by_scale = {post.prior_scale2: _intervals(post) for post in pooled_at_scales(*rows, scales=tuple(scales))}
     pooled["prior_sensitivity"] = {f"{scale2:g}": by_scale[scale2] for scale2 in _SENSITIVITY}
     if engine == "exact":
         pooled |= by_scale[config.prior_scale2]
@@ -239,15 +241,15 @@ def _groups(
     column = config.column if column is None else column
     if column is not None:
         values["column"] = node_column(column, ok.size)
+    made = {by: bmp.make_groups(by, value, config.bins) for by, value in values.items()}
+    made = {by: groups for by, groups in made.items() if len(groups.names) > 1}  # one group is the pooled posterior
+    labels = [groups.index[ok] for groups in made.values()]
+    exact = engine == "exact" and labels
+    posteriors: Any = group_posteriors(*rows, groupings=labels, prior_scale2=config.prior_scale2) if exact else labels
     out: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
-    for by, value in values.items():
-        groups = bmp.make_groups(by, value, config.bins)
-        if len(groups.names) < 2:
-            continue  # one group is the pooled posterior
-        index = groups.index[ok]
-        if engine == "exact":
-            posterior: Any = bmp.group_posterior(*rows, groups=index, prior_scale2=config.prior_scale2)
+    for (by, groups), index, posterior in zip(made.items(), labels, posteriors, strict=True):
+        if exact:
             found = {x: {q: posterior.quantile(x, level) for q, level in _QUANTILES.items()} for x in ("r", "l")}
         else:
             chains = _chains(engine, rows, config, seed, index)

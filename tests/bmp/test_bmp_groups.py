@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxaudit.bmp import exact_posterior, pooled_posterior
-from jaxaudit.bmp.groups import group_posterior, make_groups
+from jaxaudit.bmp.groups import group_posterior, group_posteriors, make_groups
 from jaxaudit.runtime.checks import InputError
 
 LEVELS = (0.05, 0.5, 0.95)
@@ -39,6 +39,14 @@ def test_permutation_and_one_node_groups(groups):
     assert np.allclose(table(shuffled), table(groups), atol=1e-9)
     single = group_posterior(*COUNTS, np.arange(8))
     assert np.array_equal(table(single), table(exact_posterior(*COUNTS)), equal_nan=True)
+
+
+def test_groupings_share_a_table(groups):
+    other = np.array([1, 1, 0, 0, 3, 1, 0, 1])
+    first, second = group_posteriors(*COUNTS, [GROUPS, other])
+    for post, own in ((first, groups), (second, group_posterior(*COUNTS, other))):
+        assert np.array_equal(post.nodes, own.nodes)
+        assert np.allclose(table(post), table(own), atol=0.005, rtol=0.002, equal_nan=True)
 
 
 def test_empty_groups_are_nan():

@@ -6,7 +6,7 @@ from scipy.integrate import dblquad
 from scipy.stats import binom
 
 from jaxaudit.bmp import exact_posterior, pooled_posterior, region
-from jaxaudit.bmp.pooled import pooled_data, shared_log_likelihood
+from jaxaudit.bmp.pooled import pooled_at_scales, pooled_data, shared_log_likelihood
 from jaxaudit.runtime.checks import InputError
 
 
@@ -75,6 +75,14 @@ def test_many_nodes_find_the_truth():
     assert r_high - r_low < 0.8
     assert l_low - 0.1 < 1.0 < l_high + 0.1
     assert l_high - l_low < 0.8
+
+
+def test_scales_are_single_posteriors():
+    counts = ([3, 8, 2], 20, [4, 4, 9], 20)
+    for post, scale2 in zip(pooled_at_scales(*counts, (1.0, 10.0)), (1.0, 10.0), strict=True):
+        own = pooled_posterior(*counts, prior_scale2=scale2)
+        assert (post.prior_scale2, post.nodes) == (scale2, 3)
+        assert np.allclose(table(post), table(own), atol=0.005, rtol=0.002)
 
 
 @pytest.mark.slow

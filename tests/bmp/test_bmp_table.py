@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 from bmp_oracle import QUANTILES
 from scipy import sparse
+from scipy.special import logsumexp
+from scipy.stats import binom
 
 from jaxaudit.bmp import pooled_posterior
 from jaxaudit.bmp.counts import distinct, validate
@@ -72,6 +74,29 @@ def test_a_narrow_set_beside_a_wide_one_gets_its_own_box():
     narrow = table(pooled_posterior(*np.repeat(rows[1:], 3000, axis=0).T))
     assert np.allclose(table(post, 1), narrow, atol=0.002)
     assert narrow[1, 2] - narrow[1, 0] < 0.15
+
+
+def test_prior_scales_and_starts_share_the_table(tuples):
+    times, scales = np.ones((2, len(tuples))), (1.0, 100.0)
+    both = shared_posteriors(tuples, times, scales)
+    for b, scale2 in enumerate(scales):
+        own = shared_posteriors(tuples, times[:1], scale2)
+        assert np.allclose(table(both, b), table(own), atol=0.005, rtol=0.002)
+        # A start that holds a corner of the support, or far more than it, is corrected.
+        (low, high), _ = own.box
+        for start in (((low, (low + high) / 2),) * 2, ((-7.0, 9.0),) * 2):
+            moved = shared_posteriors(tuples, times[:1], scale2, start)
+            assert np.allclose(table(moved), table(own), atol=0.005, rtol=0.002)
+
+
+def test_likelihood_is_sharp_in_both_tails_and_in_thin_regions():
+    # l = r -> 0: all mass lies on a + b = 1, with density 4 min(a, 1 - a); counts far off that line test the tails.
+    a = (np.arange(200_000) + 0.5) / 200_000
+    for fp, n_out, fn, n_in in ((3, 90, 2, 80), (88, 90, 79, 80), (45, 90, 40, 80)):
+        found = log_likelihoods(np.array([[fp, n_out, fn, n_in]]), [1e-5], [1e-5])[0, 0]
+        likely = binom.logpmf(fp, n_out, a) + binom.logpmf(fn, n_in, 1 - a) + np.log(4 * np.minimum(a, 1 - a))
+        largest = binom.logpmf(fp, n_out, fp / n_out) + binom.logpmf(fn, n_in, fn / n_in)
+        assert found == pytest.approx(logsumexp(likely) - np.log(a.size) - largest, abs=0.005)
 
 
 @pytest.mark.slow
