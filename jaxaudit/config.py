@@ -90,6 +90,7 @@ class ReleaseFiles:
     reference: str | None = None
     drop: tuple[str, ...] = ()
     encoding: str = "standard"
+    roles: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

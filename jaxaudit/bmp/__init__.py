@@ -10,7 +10,7 @@ from jaxaudit.bmp.definitions import (
     prior_lower_bound,
     to_canonical,
 )
-from jaxaudit.bmp.exposure import decompose, leakage_spread, rank_nodes
+from jaxaudit.bmp.exposure import auc_spread, decompose, rank_nodes
 from jaxaudit.bmp.functional import FunctionalLimits, functional_limits
 from jaxaudit.bmp.given_others import Bmdp, bmdp
 from jaxaudit.bmp.groups import Groups, group_posterior, make_groups
@@ -44,7 +44,7 @@ __all__ = [
     "group_posterior",
     "hierarchical_posterior",
     "joint",
-    "leakage_spread",
+    "auc_spread",
     "make_groups",
     "mhaar",
     "node_nuts",

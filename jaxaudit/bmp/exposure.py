@@ -2,15 +2,17 @@
 
 Ranks: draws of every node's functional posterior of r (``jaxaudit.bmp.functional``) are ranked against each other.
 
-Spread: v_i = 1 - alpha_i - beta_i (true minus false positive rate). The variance of its estimates is more than that of
-v: they are noisy, and they share the models. With x_ik the contribution of model k to v_i minus the mean over nodes,
-so that mean_k x_ik estimates v_i - v, and x centred over the nodes within every model (what all nodes share cancels),
+Spread: how much v_i, the AUC within node i (P(T with the node exceeds T without it)), differs over nodes. The variance
+of its estimates is more than that of v: they are noisy, and they share the models. With x_ik the contribution of model
+k to v_i minus the mean over nodes (its placement, as in DeLong's variance), so that mean_k x_ik estimates v_i - v, and
+x centred over the nodes within every model (what all nodes share cancels),
     T = sum_i [(sum_k x_ik)^2 - sum_k x_ik^2] / (n K (K-1))
-averages the products of different models, which are independent: unbiased for the variance of the true v, whatever the
-dependence within a model (derived; a U-statistic, with the variance of a rate p estimated by p(1-p)/(n-1)). It needs
-only the K x K matrix of products. Its standard error is the jackknife's over models. Under no spread it is degenerate,
-and the test flips the sign of whole models (wild bootstrap, Dehling & Mikosch 1994): nodes may depend on each other
-within a model in any way.
+is the observed variance minus DeLong's estimate of the sampling variance: nearly unbiased for the variance of the true
+v, whatever the dependence within a model (derived). It needs only the K x K matrix of products. Its standard error is
+the jackknife's over models. Under no spread it is degenerate, and the test flips the sign of whole models (wild
+bootstrap, Dehling & Mikosch 1994): nodes may depend on each other within a model in any way. No decision enters: a
+decision's threshold is fitted to a node's own models, its luck is the same in all of them, and so the rates of equal
+nodes differ by more than binomial noise.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ import numpy as np
 from jaxaudit.bmp.counts import validate
 from jaxaudit.bmp.definitions import from_canonical, prior_lower_bound
 from jaxaudit.bmp.region import tightest
-from jaxaudit.bmp.resampling import decision_matrices, weighted_counts
 from jaxaudit.runtime.checks import check_int, check_real, require
+from jaxaudit.runtime.chunks import rows_per_chunk
 from jaxaudit.runtime.keys import host_rng
 
-__all__ = ["Decomposition", "Ranking", "Spread", "decompose", "leakage_spread", "rank_nodes"]
+__all__ = ["Decomposition", "Ranking", "Spread", "auc_spread", "decompose", "rank_nodes"]
 
 _BINS = 256
 _Z90 = 1.6448536269514722
@@ -56,11 +58,11 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Spread:
-    """How much nodes differ in v = true minus false positive rate.
+    """How much nodes differ in v, the AUC within a node.
 
     Attributes:
         nodes: nodes that enter.
-        models: counted models.
+        models: models, or pairs of them.
         mean: mean of the estimates of v.
         observed_sd: standard deviation over nodes of the estimates of v.
         variance: estimate of the variance over nodes of the true v; negative by chance where there is little.
@@ -126,7 +128,7 @@ def decompose(prior: Any, l: Any, r: Any) -> Decomposition:
 
 
 def rank_nodes(
-    fp: Any, n_out: Any, fn: Any, n_in: Any, *, top: float = 0.05, draws: int = 400, seed: int = 0
+    fp: Any, n_out: Any, fn: Any, n_in: Any, *, top: float = 0.05, draws: int = 1000, seed: int = 0
 ) -> Ranking:
     """Rank the nodes by r under the functional posterior of each (Jeffreys Betas pushed through r*).
 
@@ -183,29 +185,35 @@ def rank_nodes(
     return Ranking(top, expected, low, high, top_probability, usable[np.argsort(total, kind="stable")])
 
 
-def _contributions(said: np.ndarray, counted: np.ndarray, member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates v (n,), and x (n, K) whose mean over models is v - mean(v) and whose products are unbiased."""
-    counts = weighted_counts(said, counted, member, np.ones((1, said.shape[1]), np.int64))[0]
-    fp, n_out, fn, n_in = counts.T[..., None].astype(float)
-    models = said.shape[1]
-    rate_in, rate_out = 1 - fn / n_in, fp / n_out
-    v = (rate_in - rate_out)[:, 0]
-    # sqrt(n / (n-1)) and sqrt((K-1) / K): then sum_k x^2 / (K (K-1)) holds p (1-p) / (n-1), which is unbiased.
-    scale_in, scale_out = (np.sqrt(n / (n - 1) * (models - 1) / models) * models / n for n in (n_in, n_out))
-    noise = np.where(member, (said - rate_in) * scale_in, -(said - rate_out) * scale_out) * counted
+def _contributions(statistic: np.ndarray, member: np.ndarray, use: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Estimates v (n,), and x (n, K) whose mean over models is v - mean(v) and whose squares hold DeLong's variance."""
+    n, models = statistic.shape
+    placed = np.zeros((n, models))
+    chunk = rows_per_chunk(24 * models**2)
+    for start in range(0, n, chunk):
+        part = slice(start, start + chunk)
+        t, inside, outside = statistic[part], (member & use)[part], (~member & use)[part]
+        above = (t[:, :, None] > t[:, None, :]) + 0.5 * (t[:, :, None] == t[:, None, :])
+        won = np.einsum("nkj,nj->nk", above, outside.astype(float)) / outside.sum(axis=1, keepdims=True)
+        beaten = np.einsum("nkj,nk->nj", above, inside.astype(float)) / inside.sum(axis=1, keepdims=True)
+        placed[part] = np.where(member[part], won, beaten)
+    n_in, n_out = ((part & use).sum(axis=1, keepdims=True).astype(float) for part in (member, ~member))
+    v = (placed * (member & use)).sum(axis=1) / n_in[:, 0]
+    # sqrt(n / (n-1)) and sqrt((K-1) / K): then sum_k x^2 / (K (K-1)) holds s^2 / n of either side, which is unbiased.
+    scale = [np.sqrt(m / (m - 1) * (models - 1) / models) * models / m for m in (n_in, n_out)]
+    noise = (placed - v[:, None]) * np.where(member, *scale) * use
     return v, noise + (v - v.mean())[:, None]
 
 
-def leakage_spread(said_member: Any, counted: Any, member: Any, *, flips: int = 2000, seed: int = 0) -> Spread:
-    """Variance over nodes of the true v = TPR - FPR, with its sampling error, and a test against no variance.
+def auc_spread(statistic: Any, member: Any, *, paired: bool = False, flips: int = 2000, seed: int = 0) -> Spread:
+    """Variance over nodes of the true within-node AUC, with its sampling error, and a test against no variance.
 
-    Nodes with fewer than two counted models on a side are left out; models in which nothing counts too. A hypothesis of
-    no spread means equal v; equal false positive rates are not assumed.
+    Nodes with fewer than two models on a side are left out.
 
     Args:
-        said_member: (n, K) bool decisions.
-        counted: (n, K) bool, the decisions that count.
+        statistic: (n, K); not finite: that model is left out for that node.
         member: (n, K) bool memberships.
+        paired: models 2j and 2j + 1 are complements: pairs are then what is independent.
         flips: sign flips of the test, >= 99.
         seed: >= 0.
 
@@ -217,25 +225,32 @@ def leakage_spread(said_member: Any, counted: Any, member: Any, *, flips: int = 
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> member, ability = rng.random((300, 32)) < 0.5, rng.uniform(0.2, 0.9, (300, 1))
-        >>> said = rng.random((300, 32)) < np.where(member, ability, 0.1)
-        >>> spread = leakage_spread(said, np.ones_like(said), member)
-        >>> round(spread.sd, 1), spread.p_value < 0.01
-        (0.2, True)
+        >>> member, shift = rng.random((300, 32)) < 0.5, rng.uniform(0, 4, (300, 1))
+        >>> spread = auc_spread(rng.normal(size=(300, 32)) + shift * member, member)
+        >>> 0.1 < spread.sd < 0.2, spread.p_value < 0.01
+        (True, True)
     """
     check_int("flips", flips, 99)
     check_int("seed", seed, 0)
-    said, counted, member = decision_matrices(said_member, counted, member)
-    nodes = ((counted & member).sum(axis=1) > 1) & ((counted & ~member).sum(axis=1) > 1)
-    models = counted[nodes].any(axis=0)
-    require(int(nodes.sum()) > 1, "counted", "leave two nodes with two models on each side", int(nodes.sum()))
-    require(int(models.sum()) > 3, "counted", "count at least four models", int(models.sum()))
-    said, counted, member = (x[nodes][:, models] for x in (said, counted, member))
-    v, x = _contributions(said, counted, member)
+    t, member = np.asarray(statistic, np.float64), np.asarray(member, bool)
+    require(t.ndim == 2 and t.shape == member.shape, "statistic", f"have the shape {member.shape} of member", t.shape)
+    use = np.isfinite(t)
+    nodes = ((use & member).sum(axis=1) > 1) & ((use & ~member).sum(axis=1) > 1)
+    require(int(nodes.sum()) > 1, "statistic", "leave two nodes with two models on each side", int(nodes.sum()))
+    size = 2 if paired else 1
+    seen = np.repeat(
+        use[nodes][:, : t.shape[1] // size * size].reshape(int(nodes.sum()), -1, size).any(axis=(0, 2)), size
+    )
+    units = int(seen.sum()) // size
+    require(units > 3, "statistic", "have at least four models (pairs, when paired)", units)
+    t, member, use = (part[:, : seen.size][:, seen] for part in (t, member, use))
+    v, x = _contributions(np.where(use, t, 0)[nodes], member[nodes], use[nodes])
+    if paired:
+        x = x.reshape(len(x), units, 2).mean(axis=2)
     x -= x.mean(axis=0)
     products = x.T @ x / len(v)
     variance, error = _product_mean(products)
-    signs = host_rng(seed, "leakage_spread").choice([-1.0, 1.0], size=(flips, len(products)))
+    signs = host_rng(seed, "auc_spread").choice([-1.0, 1.0], size=(flips, len(products)))
     null = _products_of_different(products, signs)
     observed = float(v.var())
     low, high = (np.sqrt(max(variance + z * error, 0.0)) for z in (-_Z90, _Z90))

@@ -2,6 +2,7 @@
 
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import PermutationTest, max_permutation
+from jaxaudit.evaluate.operating import operating_point
 from jaxaudit.evaluate.paired import PairedComparison, compare_aucs
 from jaxaudit.evaluate.power import auc_variance, detectable_auc
 from jaxaudit.evaluate.roc import (
@@ -26,6 +27,7 @@ __all__ = [
     "crossings",
     "detectable_auc",
     "max_permutation",
+    "operating_point",
     "roc_curve",
     "tpr_at_fpr",
 ]

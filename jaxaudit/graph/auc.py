@@ -33,7 +33,7 @@ class AttackAUC:
     Attributes:
         likelihood_ratio: mean over nodes of the within-node AUC of the cross-fitted log Λ̂.
         standardised: the same of the statistic itself (see ``attack_auc``).
-        pooled: over all (node, model) pairs, of the cross-fitted log Λ̂.
+        pooled: over all (node, model) pairs of a half, of the cross-fitted log Λ̂; mean of the two halves.
         pooled_with_prior: the same of log Λ̂ + log prior odds.
         prior_only: over all pairs, of the prior alone.
         node_likelihood_ratio, node_standardised: (n,) per node, NaN where undefined.
@@ -278,14 +278,20 @@ def attack_auc(
     node_standardised = within_node_auc(statistic, member, free)
     within, standardised = float(node_mean(node_ratio)), node_mean(node_standardised)
     directions = np.stack([node_mean(one) for one in both])
-    pooled = pooled_replicates(ratio, member, split)
-    with_prior = pooled_replicates(ratio + (np.log(prior) - np.log1p(-prior))[:, None], member, split)
+    posterior = ratio + (np.log(prior) - np.log1p(-prior))[:, None]
+    # Inside each half, then averaged: the halves' scores come from two fits, and their directions correlate.
+    pooled, with_prior = (
+        np.stack([pooled_replicates(score[:, half], member[:, half], split[:, half]) for half in (odd, ~odd)])
+        for score in (ratio, posterior)
+    )
     if paired:
         standardised, directions, pooled, with_prior = map(recentred, (standardised, directions, pooled, with_prior))
+    over_all, over_all_prior = (float(node_mean(each[:, 0])) for each in (pooled, with_prior))
     models = count // size // 2  # units in each half
     return AttackAUC(
         within, cross_fitted_interval(within, directions, models),
         float(standardised[0]), interval(standardised[1:], count // size),
-        float(pooled[0]), interval(pooled[1:], models), float(with_prior[0]), interval(with_prior[1:], models),
+        over_all, cross_fitted_interval(over_all, pooled, models),
+        over_all_prior, cross_fitted_interval(over_all_prior, with_prior, models),
         constant_score_auc(prior, member.sum(axis=1), (~member).sum(axis=1)), node_ratio, node_standardised[:, 0],
     )  # fmt: skip

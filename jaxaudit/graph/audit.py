@@ -146,7 +146,7 @@ def audit_graph(
     with progress.stage("shared models"):
         shared, alarms = share_models(counts, member, bmp, seed)
     with progress.stage("exposure"):
-        exposure = measure_exposure(counts, member, seed)
+        exposure = measure_exposure(counts, attacked.statistic, member, sampler.paired, seed)
     table = _table(graph, priors, counts, attacked.auc, found, exposure)
     accuracy = accuracies(ensemble.logits, graph.labels, samples.nodes)
     summary = summarise(

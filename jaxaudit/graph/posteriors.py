@@ -97,7 +97,7 @@ class Exposure(NamedTuple):
 
     Attributes:
         columns: node table columns: ``rank`` (expected), ``rank_q05``, ``rank_q95``, ``top_probability``.
-        heterogeneity: of the true TPR - FPR over nodes; empty where too little is counted.
+        heterogeneity: of the true AUC within a node, over nodes; empty where there are too few models.
     """
 
     columns: dict[str, np.ndarray]
@@ -318,20 +318,20 @@ def share_models(counts: Counts, member: np.ndarray, config: BMPConfig, seed: in
     return block, warnings
 
 
-def measure_exposure(counts: Counts, member: np.ndarray, seed: int) -> Exposure:
-    """Ranks of the nodes by r with intervals, and the spread of the true TPR - FPR beyond noise."""
+def measure_exposure(counts: Counts, statistic: np.ndarray, member: np.ndarray, paired: bool, seed: int) -> Exposure:
+    """Ranks of the nodes by r with intervals, and the spread of the true within-node AUC beyond noise."""
     ok = counts.auditable
     columns = {name: np.full(ok.size, np.nan) for name in ("rank", "rank_q05", "rank_q95", "top_probability")}
     if ok.any():
         ranks = bmp.rank_nodes(*_as_counts(counts), seed=seed)
         for name, values in zip(columns, (ranks.expected, ranks.low, ranks.high, ranks.top_probability), strict=True):
             columns[name][ok] = values
-    counted = counts.counted & ok[:, None]
-    sides = [(counted & part).sum(axis=1) > 1 for part in (member, ~member)]
-    enough = sides[0] & sides[1]
+    use = np.isfinite(statistic)
+    enough = ((use & member).sum(axis=1) > 1) & ((use & ~member).sum(axis=1) > 1)
+    units = int(use.any(axis=0).sum()) // (2 if paired else 1)
     heterogeneity: dict[str, Any] = {}
-    if enough.sum() > 1 and counted[enough].any(axis=0).sum() > 3:
-        spread = bmp.leakage_spread(counts.said_member, counted, member, seed=seed)
+    if enough.sum() > 1 and units > 3:
+        spread = bmp.auc_spread(statistic, member, paired=paired, seed=seed)
         heterogeneity = {
             "nodes": spread.nodes, "mean": spread.mean, "observed_sd": spread.observed_sd, "sd": spread.sd,
             "sd_ci90": [spread.sd_low, spread.sd_high], "real_share": spread.real_share, "p_value": spread.p_value,

@@ -187,7 +187,8 @@ def readings(table: pd.DataFrame, prior: np.ndarray) -> dict[str, Any]:
 def given_others(sampler: SamplerConfig, priors: Priors, definition: str) -> dict[str, Any]:
     """What BMDP, the definition given all other memberships, means for this sampler."""
     stops = sampler.name == "snowball" and sampler.on_exhausted == "stop"
-    found = bmp.bmdp(sampler.name, 0.0, 0.0, 0.5, definition, ran_dry=priors.exhausted if stops else 0.0)
+    name = "paired uniform" if sampler.paired else sampler.name  # of an odd number of nodes, its size is not known
+    found = bmp.bmdp(name, 0.0, 0.0, 0.5, definition, ran_dry=priors.exhausted if stops else 0.0)
     return {"structure": found.structure, "lower_bound": found.lower_bound, "meaning": found.meaning}
 
 

@@ -142,13 +142,13 @@ def heterogeneity_sentence(summary: Mapping[str, Any]) -> str:
     )
     if p < 0.05:
         return (
-            f"Nodes differ by more than noise (p {p_value(p)}): TPR−FPR varies with {spread}; "
-            f"{percent(get(found, 'real_share'))} of the observed variance is real." + about
+            f"Nodes differ by more than noise (p {p_value(p)}): the AUC of the statistic varies over nodes with "
+            f"{spread}; {percent(get(found, 'real_share'))} of the observed variance is real." + about
         )
     return (
-        f"Nodes were not seen to differ by more than noise (p {p_value(p)}): TPR−FPR varies over nodes with sd "
-        f"{number(get(found, 'observed_sd'))} as observed, and with {spread} once sampling error is taken out. That is "
-        "no proof that they are alike." + about
+        f"Nodes were not seen to differ by more than noise (p {p_value(p)}): the AUC of the statistic varies over "
+        f"nodes with sd {number(get(found, 'observed_sd'))} as observed, and with {spread} once "
+        "sampling error is taken out. That is no proof that they are alike." + about
     )
 
 

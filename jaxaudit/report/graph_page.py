@@ -55,7 +55,8 @@ def _caveats(summary: dict[str, Any]) -> tuple[str, ...]:
         "Each node's limit errs on the high side with probability about 5 %: up to 5 % of the nodes exceed the truth "
         "by chance alone (without any leak, 3 to 6 % showed a lower limit of r above 0.1 in simulations, up to 11 % "
         "with one or two models on a side), and the largest of many limits is a selected number.",
-        "Counts come from models whose own output did not set the threshold they are judged by, so they are binomial.",
+        "Counts come from models whose own output did not set the threshold they are judged by, so they are "
+        "binomial given that threshold; what they say is said of the threshold as it came out of the other models.",
         "A node above the line of guessing (worse than chance) counts as leaking too, since the test can be reversed; "
         "see worse_than_chance in nodes.csv.",
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxaudit.report.canvas import Picture
 from jaxaudit.report.figures_release import attack_scores, confidence, counted
+from jaxaudit.report.release_records import operating_section, overlap_section, strata_section
 from jaxaudit.report.words import (
     Card,
     Items,
@@ -92,6 +93,9 @@ def release_page(result: AuditResult, pictures: dict[str, Picture], shared: tupl
         Section("Members found at few false alarms", (_tprs(attacks, level), pictures["roc"])),
         Section("Scores", (pictures["scores"],)),
         Section("Most exposed records", _exposed(result)),
+        *strata_section(attacks),
+        *overlap_section(attacks),
+        *operating_section(attacks),
         Section("How to read these numbers", (Items(_CAVEATS),)),
         Section("What was audited", (Table("", ("", ""), tuple(_what(result)), left=2),)),
         *shared,

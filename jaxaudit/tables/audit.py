@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import max_permutation
+from jaxaudit.evaluate.operating import operating_point
 from jaxaudit.evaluate.paired import compare_aucs
 from jaxaudit.evaluate.power import detectable_auc
 from jaxaudit.evaluate.roc import auc, auc_interval, tpr_at_fpr
@@ -23,6 +24,8 @@ from jaxaudit.tables.data import Release, load_release
 from jaxaudit.tables.density import distinct_rows, fit_basis, span_report
 from jaxaudit.tables.encode import fit_encoder
 from jaxaudit.tables.example import breast_cancer_release
+from jaxaudit.tables.overlaps import auc_without, overlap_masks
+from jaxaudit.tables.strata import outlier_strata, strata_summary
 
 __all__ = ["EvaluationConfig", "audit_example", "audit_release"]
 
@@ -57,6 +60,7 @@ def audit_release(
     *,
     encoding: str = "standard",
     drop: str | Iterable[str] = (),
+    roles: Mapping[str, Any] | None = None,
     gen_lra: GenLRAConfig = GenLRAConfig(),
     evaluation: EvaluationConfig = EvaluationConfig(),
     gate: GateConfig = GateConfig(),
@@ -74,6 +78,8 @@ def audit_release(
             ``score(targets, synthetic, reference, key) -> (n,)``, higher meaning more member-like; or one of these.
         encoding: "standard" or "raw", see ``jaxaudit.tables.encode``.
         drop: names of columns to leave out of all tables, before anything else.
+        roles: column -> ``numeric``, ``categorical``, ``ordinal``, ``datetime``, ``id`` or ``drop``, or the levels of
+            an ordinal one from low to high; the other columns' roles are inferred.
         gen_lra: settings of the Gen-LRA attack.
         evaluation: settings of the intervals and of the permutation test.
         gate: limits; the attacks that cross one are listed in ``summary["gate"]``.
@@ -82,8 +88,9 @@ def audit_release(
 
     Returns:
         ``AuditResult`` with ``table`` of columns record (0, 1, ... over all that are scored), member, row (the
-        row of the record in the table it came from, from 0) and one per attack. The scores of a record do not
-        depend on the other records.
+        row of the record in the table it came from, from 0), one per attack, and at the end reference_distance
+        and stratum (0: the most typical quarter of the records). The scores of a record do not depend on the other
+        records.
 
     Raises:
         InputError: for tables or settings that break a rule.
@@ -99,7 +106,7 @@ def audit_release(
     _check_settings(gen_lra, evaluation, gate, seed)
     progress = progress or Progress()
     with progress.stage("load"):
-        release = load_release(members, non_members, synthetic, reference, seed=seed, drop=drop)
+        release = load_release(members, non_members, synthetic, reference, seed=seed, drop=drop, roles=roles)
     return _audit(release, attacks, encoding, gen_lra, evaluation, gate, seed, progress)
 
 
@@ -140,7 +147,7 @@ def _audit(
     progress: Progress,
 ) -> AuditResult:
     with progress.stage("encode"):
-        encoder = fit_encoder(release.reference, release.synthetic, encoding)
+        encoder = fit_encoder(release.reference, release.synthetic, encoding, roles=release.roles)
         parts = {name: encoder.transform(getattr(release, name)) for name in ("members", "non_members")}
         synthetic, reference = encoder.transform(release.synthetic), encoder.transform(release.reference)
     targets = np.concatenate([parts["members"], parts["non_members"]])
@@ -153,6 +160,14 @@ def _audit(
     with progress.stage("evaluate", len(names)) as stage:
         scores = np.stack([scored[name] for name in names])
         judged, permutation = _judge(names, scores, member, evaluation, seed, stage.advance)
+        strata = outlier_strata(targets, reference)
+        masks = overlap_masks(release)
+        for name, row in zip(names, scores, strict=True):
+            judged[name] |= {
+                "auc_without": auc_without(row, member, masks, evaluation.level),
+                "strata": strata_summary(row, member, strata, level=evaluation.level),
+                "operating": operating_point(row, member, level=min(max(evaluation.level, 0.5), 0.999), seed=seed),
+            }
 
     crossed = crossings(gate, judged)
     alarms = [f"gate crossed: {line}" for line in crossed]
@@ -162,11 +177,19 @@ def _audit(
         notes += span_report(targets, synthetic, fit_basis(*distinct_rows(reference))).warnings
     rows = [release.rows.get(name, np.arange(len(part))) for name, part in parts.items()]
     columns = {"record": np.arange(len(targets)), "member": member.astype(int), "row": np.concatenate(rows)}
+    typical = {"reference_distance": strata.distance, "stratum": strata.stratum}
     return AuditResult(
         audit="release",
         config={
             "attacks": names,
-            "release": {"encoding": encoding, "drop": list(release.dropped)},
+            "release": {
+                "encoding": encoding, "drop": list(release.dropped),
+                "roles": {
+                    name: list(role.order) if role.order else role.name
+                    for name, role in release.roles.items()
+                    if role.given and name not in release.dropped
+                },
+            },
             "gen_lra": asdict(gen_lra),
             "evaluation": asdict(evaluation),
             "gate": asdict(gate),
@@ -175,6 +198,7 @@ def _audit(
         data={
             "columns": [str(column) for column in release.members.columns],
             "encoded": list(encoder.feature_names),
+            "roles": {name: role.as_dict() for name, role in release.roles.items()},
             "counts": dict(release.counts),
             **sizes,
         },
@@ -184,7 +208,7 @@ def _audit(
         },
         warnings=tuple(dict.fromkeys([*alarms, *release.warnings, *encoder.warnings, *notes])),
         timings=progress.timings,
-        table=pd.DataFrame(columns | scored),
+        table=pd.DataFrame(columns | scored | typical),
         evidence={"member": member, "scores": scores},
     )  # fmt: skip
 

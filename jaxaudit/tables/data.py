@@ -6,19 +6,21 @@ population it never saw (non-members), the released synthetic table, and an inde
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jaxaudit.runtime.checks import InputError, require
 from jaxaudit.runtime.keys import host_rng
-from jaxaudit.tables.columns import column_kind, convert, round_numbers
+from jaxaudit.tables.columns import column_kind, convert, mixed_logical, ordered_levels
 from jaxaudit.tables.identifiers import identifier
+from jaxaudit.tables.overlaps import MEANING, count_overlaps
 from jaxaudit.tables.read import Table, listed, read_table
+from jaxaudit.tables.roles import KEPT, Role, check_roles, inferred_role, settle
 
 __all__ = ["Release", "load_release", "reconcile"]
 
@@ -26,19 +28,8 @@ _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 _MOST_MISSING, _HARDLY_MISSING = 0.5, 0.05
 _KINDS = {"f": "number", "M": "date"}
 
-_MEANING = {
-    "duplicates_members": "Members that repeat an earlier member",
-    "duplicates_non_members": "Non-members that repeat an earlier non-member",
-    "duplicates_synthetic": "Synthetic rows that repeat an earlier one",
-    "duplicates_reference": "Reference rows that repeat an earlier one",
-    "members_in_non_members": "Members that also occur among the non-members, which makes their label ambiguous",
-    "members_in_reference": "Members that also occur in the reference, which should be independent of them",
-    "non_members_in_reference": "Non-members that also occur in the reference, which should be independent of them",
-    "members_in_synthetic": "Members that the synthetic table reproduces exactly",
-    "non_members_in_synthetic": "Non-members that occur exactly in the synthetic table, by chance",
-    "synthetic_in_members": "Synthetic rows that equal a member exactly",
-    "synthetic_in_non_members": "Synthetic rows that equal a non-member exactly, by chance",
-}
+Roles = Mapping[str, Any]
+"""Column -> role, see ``jaxaudit.tables.roles``."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +44,11 @@ class Release:
         synthetic: the released table.
         reference: independent records of the population.
         warnings: one sentence each.
-        counts: ``duplicates_T`` = rows of T that repeat an earlier row; ``A_in_B`` = rows of A that also occur
-            in B; ``constant_columns`` = columns with one value over all four tables. Rows are compared in the
-            columns that vary over reference and synthetic, after rounding numbers to 6 significant digits
-            below a million and 9 above.
+        counts: of duplicates, overlaps, copies and odd columns, see ``overlaps.count_overlaps``.
         rows: for members and non-members, the row of the table as given that each row was, from 0.
         dropped: columns left out on demand.
+        roles: what every column was taken for, by name; those left out as ``id`` or ``drop`` included.
+        ids: for members and non-members, the columns given the role ``id`` as they came, one row per record.
     """
 
     members: pd.DataFrame
@@ -69,13 +59,17 @@ class Release:
     counts: dict[str, int] = field(default_factory=dict)
     rows: dict[str, np.ndarray] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    roles: dict[str, Role] = field(default_factory=dict)
+    ids: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The four tables by name."""
         return {name: getattr(self, name) for name in ("members", "non_members", "synthetic", "reference")}
 
 
-def reconcile(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], tuple[str, ...]]:
+def reconcile(
+    tables: dict[str, pd.DataFrame], roles: Mapping[str, Role] | None = None
+) -> tuple[dict[str, pd.DataFrame], tuple[str, ...]]:
     """Give tables the same columns, in the order of the first, with the same types.
 
     Columns are matched by name; those that some table lacks are left out, and so are nameless ones (a saved
@@ -84,12 +78,13 @@ def reconcile(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame],
 
     Args:
         tables: name -> DataFrame with distinct text column names.
+        roles: checked roles of columns (``roles.check_roles``) that overrule the decision; none is ``id`` or ``drop``.
 
     Returns:
         The tables by name, and warnings of one sentence each.
 
     Raises:
-        InputError: no shared column, or an infinite number.
+        InputError: no shared column, an infinite number, or a role that reference or synthetic cannot have.
 
     Example:
         >>> a, b = pd.DataFrame({"x": [1, 2], "y": ["u", "v"]}), pd.DataFrame({"y": ["u"], "x": ["3.0"]})
@@ -98,24 +93,41 @@ def reconcile(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame],
         0  3.0  u
     """
     shared, notes = _shared_columns(tables)
-    deciding = [tables[name] for name in ("reference", "synthetic") if name in tables] or list(tables.values())
+    deciding = {name: tables[name] for name in ("reference", "synthetic") if name in tables} or tables
     done: dict[str, dict[str, pd.Series]] = {name: {} for name in tables}
     for column in shared:
-        kind = column_kind([frame[column] for frame in deciding])
-        for name, frame in tables.items():
-            done[name][column], unreadable = convert(frame[column], kind)
+        parts = {name: frame[column] for name, frame in tables.items()}
+        decisive = {name: parts[name] for name in deciding}
+        role = (roles or {}).get(column)
+        kind, levels = settle(column, role, decisive) if role else _inferred(list(decisive.values()))
+        if kind == "text" and mixed_logical(list(decisive.values())):  # True in one table, 1 in another: one level
+            parts = {name: _one_and_zero(part) for name, part in parts.items()}
+        for name, part in parts.items():
+            done[name][column], unreadable = convert(part, kind, levels)
             if unreadable:
                 cells = "1 cell counts" if len(unreadable) == 1 else f"{len(unreadable)} cells count"
+                what = "none of the levels" if kind == "ordinal" else f"no {kind}"
                 notes.append(
-                    f"In column {column!r} of {name} {cells} as missing: {unreadable[0]!r} is no {kind}, "
+                    f"In column {column!r} of {name} {cells} as missing: {unreadable[0]!r} is {what}, "
                     "unlike in reference and synthetic."
                 )
         if kind == "number":
             _check_no_infinity({name: done[name][column] for name in tables})
         if kind == "text":
-            notes.extend(_almost_numbers(column, [done[name][column] for name in tables]))
+            notes.extend(_almost_numbers(column, [done[name][column] for name in tables]) if role is None else [])
             _share_levels(column, done)
     return {name: pd.DataFrame(columns) for name, columns in done.items()}, tuple(notes)
+
+
+def _inferred(parts: list[pd.Series]) -> tuple[str, tuple[str, ...]]:
+    kind = column_kind(parts)
+    return kind, ordered_levels(parts) if kind == "ordinal" else ()
+
+
+def _one_and_zero(column: pd.Series) -> pd.Series:
+    """True and false, however written, as 1 and 0; other cells as they are."""
+    numbers = convert(column, "number")[0].astype(object)
+    return numbers.where(numbers.notna(), column.astype(object))
 
 
 def _shared_columns(tables: dict[str, pd.DataFrame]) -> tuple[list[str], list[str]]:
@@ -169,6 +181,7 @@ def load_release(
     reference: Table | None = None,
     seed: int = 0,
     drop: str | Iterable[str] = (),
+    roles: Roles | None = None,
 ) -> Release:
     """Read and reconcile the tables of an audit, and count duplicates, overlaps and exact copies.
 
@@ -179,14 +192,17 @@ def load_release(
         reference: likewise; without one, a random half of the non-members becomes it, with a warning.
         seed: of that split.
         drop: names of columns to leave out, first of all.
+        roles: column -> ``numeric``, ``categorical``, ``ordinal``, ``datetime``, ``id``, ``drop`` or a list of levels
+            from low to high (ordinal), see ``jaxaudit.tables.roles``. Columns without a role are inferred.
 
     Returns:
         The release without identifiers (``jaxaudit.tables.identifiers``), which are left out with a warning.
         Each non-zero count of rows is also a warning.
 
     Raises:
-        InputError: see ``read_table`` and ``reconcile``; an unknown name to drop; one non-member only and no
-            reference; most numbers or dates of a column missing in members or non-members, unlike in the reference.
+        InputError: see ``read_table`` and ``reconcile``; an unknown name to drop; roles that break a rule; one
+            non-member only and no reference; most numbers or dates of a column missing in members or non-members,
+            unlike in the reference.
 
     Example:
         >>> rows = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]})
@@ -197,8 +213,13 @@ def load_release(
     given = {"members": members, "non_members": non_members, "synthetic": synthetic}
     given |= {} if reference is None else {"reference": reference}
     tables = {name: read_table(table, f"release.{name}") for name, table in given.items()}
-    tables, dropped = _without(tables, drop)
-    notes: list[str] = []
+    tables, dropped = _without(tables, drop, "release.drop")
+    given_roles = check_roles(roles, {column for frame in tables.values() for column in frame.columns})
+    left = {why: [column for column, role in given_roles.items() if role.name == why] for why in ("id", "drop")}
+    ids = {name: tables[name].reindex(columns=left["id"]) for name in ("members", "non_members")}
+    tables = _without(tables, [*left["id"], *left["drop"]], "release.roles")[0]
+    dropped += tuple(left["drop"])
+    notes = [f"Columns declared as identifiers are left out: {listed(left['id'])}."] if left["id"] else []
     sources = {name: np.arange(len(tables[name])) for name in ("members", "non_members")}
     if reference is None:
         rows = len(tables["non_members"])
@@ -207,13 +228,14 @@ def load_release(
         half = {"non_members": np.sort(order[: rows - rows // 2]), "reference": np.sort(order[rows - rows // 2 :])}
         tables |= {name: tables["non_members"].iloc[part].reset_index(drop=True) for name, part in half.items()}
         sources["non_members"] = half["non_members"]
+        ids["non_members"] = ids["non_members"].iloc[half["non_members"]].reset_index(drop=True)
         serve = "serves as reference and is" if rows // 2 == 1 else "serve as reference and are"
         notes.append(f"No reference was given: {rows // 2} of the {rows} non-members {serve} not scored.")
-    tables, more = reconcile(tables)
+    tables, more = reconcile(tables, {column: role for column, role in given_roles.items() if role.name in KEPT})
     deciding = [tables["reference"], tables["synthetic"]]
     if reference is None:  # the half that became the reference numbers its rows with gaps: look at the whole, too
         deciding.append(pd.concat([tables["non_members"], tables["reference"]], ignore_index=True))
-    left_out = _identifiers(deciding)
+    left_out = _identifiers(deciding, given_roles)
     named = [name for names in left_out.values() for name in names]
     require(
         len(named) < tables["members"].shape[1], "release.reference", "have a column that can be encoded",
@@ -221,32 +243,46 @@ def load_release(
     )  # fmt: skip
     tables = {name: frame.drop(columns=named) for name, frame in tables.items()}
     _check_present(tables)
-    counts = _count(tables)
+    counts, about_columns = count_overlaps(tables)
     notes.extend(more)
     notes.extend(f"{why}: {', '.join(map(repr, names))}." for why, names in left_out.items())
-    notes.extend(f"{meaning}: {counts[name]}." for name, meaning in _MEANING.items() if counts[name])
-    return Release(**tables, warnings=tuple(notes), counts=counts, rows=sources, dropped=dropped)
+    notes.extend(about_columns)
+    notes.extend(f"{meaning}: {counts[name]}." for name, meaning in MEANING.items() if counts[name])
+    settled = _settled(tables["members"], given_roles) | {name: Role("id", given=False) for name in named}
+    settled |= {name: Role("drop") for name in dropped}
+    return Release(
+        **tables, warnings=tuple(notes), counts=counts, rows=sources, dropped=dropped, roles=settled, ids=ids
+    )
+
+
+def _settled(members: pd.DataFrame, given: Mapping[str, Role]) -> dict[str, Role]:
+    """The role of every column: of the kept ones from their dtypes, marked where a person gave it."""
+    found = {column: inferred_role(members[column]) for column in members.columns}
+    found = {column: replace(role, given=column in given) for column, role in found.items()}
+    return found | {column: role for column, role in given.items() if role.name not in KEPT}
 
 
 def _without(
-    tables: dict[str, pd.DataFrame], drop: str | Iterable[str]
+    tables: dict[str, pd.DataFrame], drop: str | Iterable[str], argument: str
 ) -> tuple[dict[str, pd.DataFrame], tuple[str, ...]]:
     """The tables without the named columns, and the names as a tuple."""
-    require(isinstance(drop, Iterable), "release.drop", "be a list of column names", type(drop).__name__)
+    require(isinstance(drop, Iterable), argument, "be a list of column names", type(drop).__name__)
     names = tuple(str(name).strip() for name in ([drop] if isinstance(drop, str) else drop))
     known = {column for frame in tables.values() for column in frame.columns}
     unknown = [name for name in names if name not in known]
-    require(not unknown, "release.drop", "name columns of the tables", listed(unknown))
+    require(not unknown, argument, "name columns of the tables", listed(unknown))
     kept = {name: frame.drop(columns=list(names), errors="ignore") for name, frame in tables.items()}
     for name, frame in kept.items():
-        require(frame.shape[1] > 0, "release.drop", f"leave release.{name} a column", listed(names))
+        require(frame.shape[1] > 0, argument, f"leave release.{name} a column", listed(names))
     return kept, names
 
 
-def _identifiers(tables: list[pd.DataFrame]) -> dict[str, list[str]]:
-    """Columns that are identifiers, by why they are."""
+def _identifiers(tables: list[pd.DataFrame], given: Mapping[str, Role]) -> dict[str, list[str]]:
+    """Columns that are identifiers, by why they are; none that was given a role."""
     found: dict[str, list[str]] = {}
     for column in tables[0].columns:
+        if column in given:
+            continue
         kind = _KINDS.get(tables[0][column].dtype.kind, "text")
         if why := identifier(column, kind, [frame[column] for frame in tables]):
             found.setdefault(why, []).append(column)
@@ -265,26 +301,3 @@ def _check_present(tables: dict[str, pd.DataFrame]) -> None:
                 missing <= _MOST_MISSING * rows, f"release.{name}", f"have readable {kind}s in the column {column!r}",
                 f"{missing} of {rows} cells missing or unreadable, unlike the reference (release.drop leaves it out)",
             )  # fmt: skip
-
-
-def _count(tables: dict[str, pd.DataFrame]) -> dict[str, int]:
-    """All counts of ``Release``."""
-    ends = np.cumsum([0, *map(len, tables.values())])
-    where = {name: slice(start, end) for name, (start, end) in zip(tables, itertools.pairwise(ends), strict=True)}
-    ids = np.zeros(ends[-1], dtype=np.int64)
-    counts = {"constant_columns": 0}
-    for column in tables["members"].columns:
-        values = pd.concat([frame[column] for frame in tables.values()], ignore_index=True)  # categories are shared
-        codes = pd.factorize(round_numbers(values.to_numpy()) if values.dtype == np.float64 else values)[0]
-        counts["constant_columns"] += int(codes.min() == codes.max())
-        judged = np.concatenate([codes[where["reference"]], codes[where["synthetic"]]])
-        if judged.min() < judged.max():  # no attack sees the column otherwise
-            ids = pd.factorize(ids * (codes.max() + 2) + codes + 1)[0]  # one id per distinct row so far
-    for name in _MEANING:
-        if name.startswith("duplicates_"):
-            table = ids[where[name.removeprefix("duplicates_")]]
-            counts[name] = int(len(table) - len(np.unique(table)))
-        else:
-            inner, outer = name.split("_in_")
-            counts[name] = int(np.isin(ids[where[inner]], ids[where[outer]]).sum())
-    return counts

@@ -2,12 +2,13 @@
 
 The encoder is fitted on the reference and the synthetic table only. Roles and levels come from both,
 so that every released value has its place; centres and scales come from the reference alone, so that the
-yardstick is the population's and a release cannot stretch the one it is measured with.
+yardstick is the population's and a release cannot stretch the one it is measured with. A role given to a column
+(``jaxaudit.tables.roles``) overrules what its cells suggest.
 
 ``standard``
-    Numbers, true/false and dates (in days): (x - mean) / sd of the reference, sd with ddof 1, so that
-    standardised reference columns have variance one in the covariance of the density attacks too. A column
-    with one value in the reference but not in the synthetic table takes both from the two tables together.
+    Numbers, true/false, dates (in days) and ordinal levels (as ranks 0, 1, ...): (x - mean) / sd of the reference, sd
+    with ddof 1, so that standardised reference columns have variance one in the covariance of the density attacks too.
+    A column with one value in the reference but not in the synthetic table takes both from the two tables together.
     Missing cells take the mean, and a 0/1 column "(missing)" is added where reference or synthetic lack any.
     Text: one column per level, missing being a level of its own, 0 or 1/sqrt(2): two different levels are
     at distance 1, one standard deviation of a number. Levels are not standardised, for then a rare level
@@ -18,15 +19,17 @@ yardstick is the population's and a release cannot stretch the one it is measure
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jaxaudit.runtime.checks import InputError, check_choice, require
-from jaxaudit.tables.columns import column_kind, convert
+from jaxaudit.tables.columns import column_kind, convert, ordered_levels
 from jaxaudit.tables.identifiers import identifier
+from jaxaudit.tables.roles import KEPT, Role, check_roles, settle
 
 __all__ = ["Encoder", "LevelColumn", "NumberColumn", "fit_encoder"]
 
@@ -39,14 +42,15 @@ FARTHEST = 1e9
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers, true/false or dates.
+    """A column of numbers, true/false, dates or ordinal levels.
 
     Attributes:
         name: of the column.
-        kind: ``"number"`` or ``"date"``.
+        kind: ``"number"``, ``"date"`` or ``"ordinal"``.
         centre: what is subtracted; also stands in for missing cells, hence encoded as 0.
         scale: what is divided by, > 0; None where the value is constant and only its absence says something.
         indicator: whether a column "(missing)" follows.
+        levels: of an ordinal column, from low to high.
     """
 
     name: str
@@ -54,6 +58,7 @@ class NumberColumn:
     centre: float
     scale: float | None
     indicator: bool
+    levels: tuple[str, ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -61,9 +66,13 @@ class NumberColumn:
         value = () if self.scale is None else (self.name,)
         return (*value, f"{self.name} (missing)") if self.indicator else value
 
+    def numbers(self, column: pd.Series) -> np.ndarray:
+        """The cells as numbers before scaling; float64 (n,), missing cells are NaN."""
+        return _numbers(column, self.kind, self.levels)
+
     def encode(self, column: pd.Series) -> np.ndarray:
         """Encode n cells of any dtype; float64 (n, width)."""
-        values = _numbers(column, self.kind)
+        values = self.numbers(column)
         missing = np.isnan(values)
         parts = []
         if self.scale is not None:
@@ -158,7 +167,7 @@ class Encoder:
     def imputed(self, frame: pd.DataFrame) -> dict[str, int]:
         """Missing cells that take the mean and leave no trace (reference and synthetic lack none), by column."""
         columns = [c for c in self.columns if isinstance(c, NumberColumn) and not c.indicator]
-        counts = {c.name: int(np.isnan(_numbers(frame[c.name], c.kind)).sum()) for c in columns}
+        counts = {c.name: int(np.isnan(c.numbers(frame[c.name])).sum()) for c in columns}
         return {name: count for name, count in counts.items() if count}
 
     def notes(self, frame: pd.DataFrame, name: str) -> tuple[str, ...]:
@@ -176,7 +185,12 @@ class Encoder:
         )
 
 
-def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str = "standard") -> Encoder:
+def fit_encoder(
+    reference: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    encoding: str = "standard",
+    roles: Mapping[str, Any] | None = None,
+) -> Encoder:
     """Choose a role for every column and fit its encoding; the order of rows has no influence.
 
     Identifiers (``jaxaudit.tables.identifiers``) are left out with a warning, and so are constant columns and
@@ -186,12 +200,15 @@ def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str 
         reference: independent records, >= 1 row.
         synthetic: the released table, with the columns of the reference.
         encoding: ``"standard"`` or ``"raw"``, see the module.
+        roles: column -> role or list of levels, see ``jaxaudit.tables.roles``; ``Release.roles`` is one. Columns with
+            the role ``id`` or ``drop`` are left out, and need not be there.
 
     Returns:
         The encoder.
 
     Raises:
-        InputError: unknown encoding; ``raw`` with text, dates or missing cells; no column left.
+        InputError: unknown encoding, column or role; a role that the column cannot have; ``raw`` with text, dates,
+            ordinal levels or missing cells; no column left.
 
     Example:
         >>> reference = pd.DataFrame({"age": [20, 40, None], "sex": ["f", "m", "f"]})
@@ -205,19 +222,26 @@ def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str 
     check_choice("release.encoding", encoding, ("standard", "raw"))
     columns: list[NumberColumn | LevelColumn] = []
     left_out: dict[str, list[str]] = {}
+    given = check_roles(roles, {*reference.columns, *_absent(roles)})
     for name in reference.columns:
+        role = given.get(name)
+        if role and role.name not in KEPT:
+            continue
         require(name in synthetic.columns, "release.synthetic", f"have the column {name!r}", "none of that name")
         parts = (reference[name], synthetic[name])
-        kind = column_kind(parts)
+        if role:
+            kind, levels = settle(name, role, {"reference": parts[0], "synthetic": parts[1]})
+        else:
+            kind, levels = column_kind(parts), ordered_levels(parts)
         fitted: NumberColumn | LevelColumn | str
-        if why := identifier(name, kind, parts):
+        if role is None and (why := identifier(name, kind, parts)):
             fitted = why
         elif encoding == "raw":
             _require_standard(kind != "number", f"the {kind} column {name!r}")
             _require_standard(any(part.isna().any() for part in parts), f"missing cells in column {name!r}")
             fitted = NumberColumn(name, kind, 0.0, 1.0, False)
         else:
-            fitted = _fit_levels(name, parts) if kind == "text" else _fit_numbers(name, kind, parts)
+            fitted = _fit_levels(name, parts) if kind == "text" else _fit_numbers(name, kind, parts, levels)
         if isinstance(fitted, str):
             left_out.setdefault(fitted, []).append(repr(str(name)))
         else:
@@ -229,14 +253,24 @@ def fit_encoder(reference: pd.DataFrame, synthetic: pd.DataFrame, encoding: str 
     return Encoder(encoding, tuple(columns), warnings)
 
 
+def _absent(roles: Mapping[str, Any] | None) -> list[str]:
+    """Columns that are left out by their role."""
+    given = roles if isinstance(roles, Mapping) else {}
+    names = {name: role.name if isinstance(role, Role) else role for name, role in given.items()}
+    return [name for name, role in names.items() if role in ("id", "drop")]
+
+
 def _require_standard(unfit: bool, because: str) -> None:
     if unfit:
         raise InputError(f"release.encoding must be standard for a table with {because}, got raw")
 
 
-def _numbers(column: pd.Series, kind: str) -> np.ndarray:
-    """Numbers, or days since 1970, as float64; missing cells are NaN."""
-    converted = convert(column, kind)[0]
+def _numbers(column: pd.Series, kind: str, levels: Sequence[str] = ()) -> np.ndarray:
+    """Numbers, days since 1970, or ranks of levels, as float64; missing cells are NaN."""
+    converted = convert(column, kind, levels)[0]
+    if kind == "ordinal":
+        ranks = converted.cat.codes.to_numpy().astype(np.float64)
+        return np.where(ranks < 0, np.nan, ranks)
     if kind == "date":
         days = converted.to_numpy(dtype="datetime64[us]").astype(np.int64) / 86_400e6
         return np.where(converted.isna(), np.nan, days)
@@ -246,9 +280,11 @@ def _numbers(column: pd.Series, kind: str) -> np.ndarray:
     return values
 
 
-def _fit_numbers(name: str, kind: str, parts: Sequence[pd.Series]) -> NumberColumn | str:
+def _fit_numbers(name: str, kind: str, parts: Sequence[pd.Series], levels: tuple[str, ...]) -> NumberColumn | str:
     """The fitted column, or why it is left out."""
-    reference, synthetic = (np.sort(_numbers(part, kind)) for part in parts)  # sorted: sums without an order of rows
+    reference, synthetic = (
+        np.sort(_numbers(part, kind, levels)) for part in parts
+    )  # sorted: sums without an order of rows
     both = np.sort(np.concatenate([reference, synthetic]))
     if np.isnan(both).all():
         return "Columns without any value in reference and synthetic are left out"
@@ -256,11 +292,11 @@ def _fit_numbers(name: str, kind: str, parts: Sequence[pd.Series]) -> NumberColu
     if _moments(both)[1] == 0:
         if not indicator:
             return "Columns with one value in reference and synthetic are left out"
-        return NumberColumn(name, kind, _moments(both)[0], None, True)
+        return NumberColumn(name, kind, _moments(both)[0], None, True, levels)
     centre, scale = _moments(reference)
     if scale == 0:
         centre, scale = _moments(both)
-    return NumberColumn(name, kind, centre, scale, indicator)
+    return NumberColumn(name, kind, centre, scale, indicator, levels)
 
 
 def _moments(values: np.ndarray) -> tuple[float, float]:

@@ -1,28 +1,35 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
 
 from jaxaudit.bmp import from_canonical
-from jaxaudit.bmp.exposure import _contributions, decompose, leakage_spread, rank_nodes
+from jaxaudit.bmp.exposure import _contributions, auc_spread, decompose, rank_nodes
 from jaxaudit.runtime.checks import InputError
 
 
 def simulate(nodes, models, shared, seed, tau=0.0):
-    """Decisions with alpha between .05 and .25, TPR - FPR .3 +- tau, correlated within a model: by all or by class."""
+    """Statistics with a shift of 1 +- tau, correlated within a model: by all nodes or by class."""
     rng = np.random.default_rng(seed)
-    member, alpha = rng.random((nodes, models)) < 0.5, rng.uniform(0.05, 0.25, (nodes, 1))
-    power = alpha + 0.3 + tau * np.sqrt(3) * rng.uniform(-1, 1, (nodes, 1))
+    member, shift = rng.random((nodes, models)) < 0.5, 1 + tau * np.sqrt(3) * rng.uniform(-1, 1, (nodes, 1))
     rho, classes = (0.0, 1) if shared == "none" else (0.3, 1 if shared == "all" else 7)
     effect = rng.standard_normal((classes, models))[rng.integers(classes, size=nodes)]
-    z = np.sqrt(rho) * effect + np.sqrt(1 - rho) * rng.standard_normal((nodes, models))
-    return z < norm.ppf(np.where(member, power, alpha)), np.ones((nodes, models), bool), member
+    noise = np.sqrt(rho) * effect + np.sqrt(1 - rho) * rng.standard_normal((nodes, models))
+    return noise + shift * member, member
+
+
+def true_sd(tau):
+    """Standard deviation over nodes of the AUC Phi(shift / sqrt 2), independent nodes."""
+    shift = 1 + tau * np.sqrt(3) * np.linspace(-1, 1, 2001)
+    return norm.cdf(shift / np.sqrt(2)).std()
 
 
 def test_spread_is_the_mean_over_pairs_of_models():
-    said, counted, member = simulate(12, 8, "all", 0, 0.1)
+    t, member = simulate(12, 8, "all", 0, 0.5)
+    t = t.round(1)  # ties
     member[:, :2], member[:, 6:] = True, False
-    found = leakage_spread(said, counted, member, flips=99)
-    x = _contributions(said, counted, member)[1]
+    found = auc_spread(t, member, flips=99)
+    v, x = _contributions(t, member, np.ones_like(member))
     naive, pairs = 0.0, 0
     for j in range(8):
         for k in range(8):
@@ -35,55 +42,67 @@ def test_spread_is_the_mean_over_pairs_of_models():
         rest = [k for k in range(8) if k != left_out]
         without.append(np.mean([(centred[:, j] * centred[:, k]).mean() for j in rest for k in rest if j != k]))
     assert found.standard_error == pytest.approx(np.sqrt(7 / 8 * ((without - np.mean(without)) ** 2).sum()))
-    rate_in = (said & member).sum(1) / member.sum(1)
-    rate_out = (said & ~member).sum(1) / (~member).sum(1)
-    assert found.mean == pytest.approx((rate_in - rate_out).mean())
-    assert found.observed_sd == pytest.approx((rate_in - rate_out).std())
-    assert np.allclose(x.mean(axis=1), rate_in - rate_out - found.mean)
-    # Without the centring over nodes the diagonal removes the unbiased variance of the two rates, exactly.
-    unbiased = rate_in * (1 - rate_in) / (member.sum(1) - 1) + rate_out * (1 - rate_out) / ((~member).sum(1) - 1)
-    d = rate_in - rate_out - found.mean
-    assert np.allclose((x.sum(1) ** 2 - (x**2).sum(1)) / 56, d**2 - unbiased)
+    for i in range(12):
+        assert v[i] == pytest.approx(roc_auc_score(member[i], t[i]))
+    assert found.mean == pytest.approx(v.mean())
+    assert found.observed_sd == pytest.approx(v.std())
+    assert np.allclose(x.mean(axis=1), v - found.mean)
+    # Without the centring over nodes the diagonal removes DeLong's variance, exactly.
+    for i in range(12):
+        a, b = t[i, member[i]], t[i, ~member[i]]
+        above = (a[:, None] > b) + 0.5 * (a[:, None] == b)
+        delong = above.mean(1).var(ddof=1) / a.size + above.mean(0).var(ddof=1) / b.size
+        assert ((x[i].sum()) ** 2 - (x[i] ** 2).sum()) / 56 == pytest.approx((v[i] - found.mean) ** 2 - delong)
 
 
 def test_spread_of_what_differs_and_of_what_does_not():
-    none = leakage_spread(*simulate(300, 32, "class", 1), flips=499)
-    some = leakage_spread(*simulate(300, 32, "class", 1, tau=0.1), flips=499)
+    none = auc_spread(*simulate(300, 32, "class", 1), flips=499)
+    some = auc_spread(*simulate(300, 32, "none", 1, tau=0.5), flips=499)
     assert none.p_value > 0.05
     assert none.sd_low == 0
     assert some.p_value < 0.01
-    assert some.sd_low < 0.1 < some.sd_high
-    assert 0.2 < some.real_share < 0.8
+    assert some.sd_low < true_sd(0.5) < some.sd_high
+    assert 0.2 < some.real_share < 0.9
 
 
-def test_spread_ignores_order_of_nodes_and_what_is_not_counted():
-    said, counted, member = simulate(60, 16, "none", 2, 0.1)
-    one = leakage_spread(said, counted, member, flips=99)
+def test_spread_ignores_order_of_nodes_monotone_maps_and_models_that_are_not_finite():
+    t, member = simulate(60, 16, "none", 2, 0.5)
+    one = auc_spread(t, member, flips=99)
     order = np.random.default_rng(0).permutation(60)
-    again = leakage_spread(said[order], counted[order], member[order], flips=99)
+    again = auc_spread(np.exp(t[order]), member[order], flips=99)
     assert again.variance == pytest.approx(one.variance)
     assert again.p_value == one.p_value
-    extra = np.zeros((60, 4), bool)
-    wider = [np.concatenate([x, extra], axis=1) for x in (said, counted, member)]
-    assert leakage_spread(*wider, flips=99) == one
-    out = counted.copy()
-    out[0] = False
-    assert leakage_spread(said, out, member, flips=99) == leakage_spread(said[1:], counted[1:], member[1:], flips=99)
+    wider = np.concatenate([t, np.full((60, 4), np.nan)], axis=1), np.concatenate([member, member[:, :4]], axis=1)
+    assert auc_spread(*wider, flips=99) == one
+    alone = t.copy()
+    alone[0] = np.nan
+    assert auc_spread(alone, member, flips=99) == auc_spread(t[1:], member[1:], flips=99)
+    pairs = auc_spread(t, member, paired=True, flips=99)
+    assert (pairs.models, pairs.mean, pairs.observed_sd) == (8, one.mean, one.observed_sd)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", ["none", "all", "class"])
 def test_spread_rejects_five_percent_and_is_unbiased(shared):
-    null = [leakage_spread(*simulate(200, 64, shared, seed), flips=499, seed=seed) for seed in range(400)]
+    null = [auc_spread(*simulate(200, 64, shared, seed), flips=499, seed=seed) for seed in range(300)]
     rate = np.mean([x.p_value <= 0.05 for x in null])
-    variances = np.array([x.variance for x in null])
-    real = [leakage_spread(*simulate(200, 64, shared, seed, 0.1), flips=99) for seed in range(200)]
-    cover = np.mean([x.sd_low <= 0.1 <= x.sd_high for x in real])
-    print(f"{shared}: rejected {rate:.3f}, mean variance {variances.mean():.1e}, cover {cover:.3f}")
-    assert abs(rate - 0.05) < 3 * np.sqrt(0.05 * 0.95 / 400)
-    assert abs(variances.mean()) < 3 * variances.std() / np.sqrt(400)
-    assert abs(np.mean([x.variance for x in real]) - 0.01) < 0.0006
-    assert cover > 0.85
+    real = [auc_spread(*simulate(200, 64, "none", seed, 0.5), flips=99) for seed in range(150)]
+    cover = np.mean([x.sd_low <= true_sd(0.5) <= x.sd_high for x in real])
+    print(f"{shared}: rejected {rate:.3f}, mean variance {np.mean([x.variance for x in null]):.1e}, cover {cover:.3f}")
+    assert rate < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+    assert abs(np.mean([x.variance for x in null])) < 2e-4  # DeLong's variance is a little too large
+    assert abs(np.mean([x.variance for x in real]) / true_sd(0.5) ** 2 - 1) < 0.05
+    assert cover > 0.84
+
+
+def test_equal_nodes_judged_by_fitted_thresholds_are_equal_here():
+    """Rates of a fitted threshold differ between equal nodes by the luck of the fit; the AUC does not."""
+    rng = np.random.default_rng(0)
+    found = []
+    for seed in range(12):
+        member = rng.random((300, 32)) < 0.5
+        found.append(auc_spread(rng.normal(size=(300, 32)) + member, member, flips=199, seed=seed).p_value)
+    assert sum(p <= 0.05 for p in found) <= 3
 
 
 def test_ranks_against_a_naive_loop():
@@ -129,12 +148,12 @@ def test_decomposition_adds_up():
 
 
 def test_bad_arguments():
-    said, counted, member = simulate(6, 8, "none", 0)
-    for bad in ((said, counted[:, 1:], member), (said[0], counted[0], member[0]), (said, counted & False, member)):
+    t, member = simulate(6, 8, "none", 0)
+    for bad in ((t, member[:, 1:]), (t[0], member[0]), (t, member | True), (t[:, :3], member[:, :3])):
         with pytest.raises(InputError):
-            leakage_spread(*bad)
+            auc_spread(*bad)
     with pytest.raises(InputError):
-        leakage_spread(said, counted, member, flips=10)
+        auc_spread(t, member, flips=10)
     for bad in ({"top": 0.0}, {"draws": 3}, {"seed": -1}):
         with pytest.raises(InputError):
             rank_nodes(1, 5, 1, 5, **bad)

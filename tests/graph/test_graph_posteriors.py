@@ -83,7 +83,7 @@ def test_no_auditable_node_gives_no_number(member: np.ndarray) -> None:
     assert np.isnan(found.blocks["pooled"]["r"]["q50"])
     assert np.isnan(found.columns["r_lower"]).all()
     assert share_models(nothing, member, BMPConfig(), 0) == ({}, [])
-    exposure = measure_exposure(nothing, member, 0)
+    exposure = measure_exposure(nothing, np.full(member.shape, np.nan), member, False, 0)
     assert exposure.heterogeneity == {}
     assert np.isnan(exposure.columns["rank"]).all()
 
@@ -94,11 +94,13 @@ def test_shared_models_and_exposure_are_those_of_the_library(counts: Counts, mem
     direct = bmp.bootstrap_posterior(counts.said_member[ok], counts.counted[ok], member[ok], replicates=8, seed=3)
     assert block["r"]["interval"] == pytest.approx(list(direct.interval["r"]))
     assert len(warnings) == sum(direct.inflation[x] > 1.5 for x in ("r", "l"))
-    exposure = measure_exposure(counts, member, 3)
+    statistic = np.random.default_rng(1).normal(size=member.shape) + 1.5 * member
+    exposure = measure_exposure(counts, statistic, member, False, 3)
     ranks = bmp.rank_nodes(*rows(counts, ok), seed=3)
     np.testing.assert_array_equal(exposure.columns["rank"][ok], ranks.expected)
-    assert exposure.heterogeneity["nodes"] <= 59
-    assert 0 < exposure.heterogeneity["p_value"] <= 1
+    spread = bmp.auc_spread(statistic, member, seed=3)
+    assert (exposure.heterogeneity["nodes"], exposure.heterogeneity["sd"]) == (59, spread.sd)
+    assert exposure.heterogeneity["p_value"] == spread.p_value
 
 
 @pytest.mark.slow

@@ -114,8 +114,8 @@ def test_rules_and_what_accuracy_hides(graph, page, shown):
 
 def test_heterogeneity_both_ways(graph, page, shown):
     assert (
-        "Nodes differ by more than noise (p 0.0005): TPR−FPR varies with sd 0.187 (0.171–0.202); 79 % of the observed "
-        "variance is real." in page.words
+        "Nodes differ by more than noise (p 0.0005): the AUC of the statistic varies over nodes with sd 0.187 "
+        "(0.171–0.202); 79 % of the observed variance is real." in page.words
     )
     found = {**graph.summary["heterogeneity"], "p_value": 0.31, "sd": 0.0, "sd_ci90": [0.0, 0.05], "real_share": 0.0}
     words = shown(summary(graph, heterogeneity=found)).words

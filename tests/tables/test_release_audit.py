@@ -44,7 +44,7 @@ def imaginary(targets, synthetic, reference, key):
 
 def test_every_record_can_be_traced() -> None:
     table = audit(first_column, reference=None).table
-    assert list(table.columns) == ["record", "member", "row", "first_column"]
+    assert list(table.columns) == ["record", "member", "row", "first_column", "reference_distance", "stratum"]
     assert table["record"].tolist() == list(range(30 + 13))
     inside, outside = (table[table["member"] == label] for label in (1, 0))
     assert inside["row"].tolist() == list(range(30))
@@ -69,7 +69,7 @@ def test_row_numbers_are_no_evidence() -> None:
 def test_dropped_columns() -> None:
     result = audit(drop=["b"])
     assert result.data["encoded"] == ["a", "c"]
-    assert result.config["release"] == {"encoding": "standard", "drop": ["b"]}
+    assert result.config["release"] == {"encoding": "standard", "drop": ["b"], "roles": {}}
     assert len(audit_example("dcr", drop="mean radius", evaluation=QUICK).data["encoded"]) == 29
     with pytest.raises(InputError, match=r"release.drop must name columns of the tables, got 'z'"):
         audit(drop=["z"])
@@ -140,7 +140,10 @@ def test_wrong_types(change: dict, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["member", "record", "row"])
 def test_reserved_names_of_attacks(name: str) -> None:
-    with pytest.raises(InputError, match=f"attacks must have other names than record, member, row, got {name}"):
+    with pytest.raises(
+        InputError,
+        match=f"attacks must have other names than record, member, row, reference_distance, stratum, got {name}",
+    ):
         audit([Attack(name, first_column, "")])
 
 

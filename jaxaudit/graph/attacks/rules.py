@@ -1,6 +1,9 @@
 """Decisions and error counts per node, under rules that keep the counts binomial.
 
-A model that is judged never moves its own threshold, for only then are a node's error counts binomial.
+A model that is judged never moves its own threshold, for only then are a node's error counts binomial. Given its
+threshold, that is: the threshold itself is fitted to other models, and what the counts say is said of the threshold as
+it came out. Without a leak FPR + FNR has the binomial variance; with one, FPR varies less and FNR more than binomial
+counts around the rule's average over fits do. Limits of (r, l) hold for the realised threshold.
 """
 
 from __future__ import annotations

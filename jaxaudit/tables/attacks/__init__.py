@@ -64,7 +64,7 @@ __all__ = [
     "score_attacks",
 ]
 
-RESERVED = ("record", "member", "row")
+RESERVED = ("record", "member", "row", "reference_distance", "stratum")
 """Columns of records.csv that are no attack."""
 
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], Any]
