@@ -44,6 +44,8 @@ bench: $(DEV)
 	$(install) -e '.[bench$(if $(extra),$(comma)$(extra))]'
 	$(BIN)/python benchmarks/release_gen_lra.py
 	$(BIN)/python benchmarks/graph_training.py
+	$(BIN)/python benchmarks/bmp_posterior.py
+	$(BIN)/python benchmarks/bmp_calibration.py
 
 $(BASE): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
