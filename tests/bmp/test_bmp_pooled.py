@@ -100,3 +100,25 @@ def test_bad_arguments():
         pooled_posterior([0, 0], [5, 0], 0, [0, 5])
     with pytest.raises(InputError):
         pooled_posterior(1, 5, 1, 5).quantile("x", 0.5)
+
+
+@pytest.mark.parametrize("scale2", [1.0, 100.0])
+def test_walls_and_plateaus_against_a_brute_grid(scale2):
+    """Attacks of one strength, not uniform in any region: the posterior has a wall below and a plateau above."""
+    rng = np.random.default_rng(3)
+    fp, fn = rng.binomial(12, 0.1, 200), rng.binomial(12, 0.3, 200)
+    post = pooled_posterior(fp, 12, fn, 12, prior_scale2=scale2)
+    # Cells between geometric borders, the density at their middle: 200 x 200 points by the two-dimensional rule.
+    borders = np.geomspace(1e-3, 60, 201)
+    x = np.sqrt(borders[1:] * borders[:-1])
+    l, r = (axis.ravel() for axis in np.meshgrid(x, x, indexing="ij"))
+    with jax.enable_x64(True):
+        data, _ = pooled_data(np.stack([fp, np.full(200, 12), fn, np.full(200, 12)], axis=1), np.float64)
+        value = np.asarray(jax.jit(lambda p: jax.lax.map(lambda q: shared_log_likelihood(q[0], q[1], data), p))((l, r)))
+    log_p = (value - (l**2 + r**2) / (2 * scale2)).reshape(200, 200)
+    mass = np.exp(log_p - log_p.max()) * np.outer(np.diff(borders), np.diff(borders))
+    for name, axis in (("l", 1), ("r", 0)):
+        cdf = np.append(0, np.cumsum(mass.sum(axis=axis)))
+        for q in QUANTILES:
+            truth = np.interp(q, cdf / cdf[-1], borders)
+            assert post.quantile(name, q) == pytest.approx(truth, rel=0.01, abs=0.01)
