@@ -25,6 +25,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from jaxaudit.runtime.checks import InputError, require
 
+try:  # not public in Hydra 1.3; without it flags and overrides are handed on as they stand
+    from hydra._internal.utils import get_args_parser
+except ImportError:  # pragma: no cover
+    get_args_parser = None  # type: ignore[assignment]
+
 __all__ = ["SUBCOMMANDS", "RunFolders", "main"]
 
 _QUOTING = "quote values with special characters for Hydra as well as for the shell, as in 'graph.path=\"a(1).npz\"'"
@@ -167,7 +172,7 @@ def _release(job: Any, progress: Any) -> Any:
     for name, path in named.items():
         if path is None:
             raise InputError(f"release.{name} must be given with the other tables, got nothing")
-    return audit_release(**named, reference=files.reference, **options)
+    return audit_release(**named, reference=files.reference, roles=files.roles, **options)
 
 
 @hydra.main(version_base="1.3", config_path="pkg://jaxaudit.configs", config_name="config")
@@ -177,13 +182,14 @@ def _app(cfg: DictConfig) -> None:
     folder = Path(runtime.runtime.output_dir)
     try:
         _run(cfg, folder)
-    except InputError as error:
-        if runtime.mode is not RunMode.MULTIRUN:
+    except BaseException as error:
+        if runtime.mode is RunMode.MULTIRUN:
+            with contextlib.suppress(OSError):  # not empty, or gone
+                folder.rmdir()
+        elif isinstance(error, InputError):
             RunFolders.clean()
             _fail(str(error))
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        raise  # Hydra finishes the other jobs and then raises the first failure
+        raise  # of a sweep, Hydra finishes the other jobs and then raises the first failure
 
 
 def _doctor(arguments: Sequence[str]) -> None:
@@ -213,18 +219,37 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"compare": _compare, 
 """Commands by name; each takes the remaining arguments. ``plan`` is a Hydra job like an audit, and not among them."""
 
 
+def _hydra_arguments(given: Sequence[str]) -> list[str]:
+    """Overrides first and flags behind them, since Hydra reads no overrides on both sides of a flag; ``plan`` as one.
+
+    Bad flags end here in one line, where Hydra would print its usage.
+    """
+    if get_args_parser is None:
+        return [*given[1:], "audit=plan"] if given[:1] == ["plan"] else list(given)
+    parser = get_args_parser()
+    parser.error = _fail
+    overrides, flags = parser.parse_intermixed_args(given).overrides, list(given)
+    for word in overrides:
+        flags.remove(word)
+    if overrides[:1] == ["plan"]:
+        audits = [word for word in overrides if word.lstrip("+~").split("=")[0] == "audit"]
+        if audits:
+            _fail(f"plan takes no audit=..., got {audits[0]}")
+        overrides = [*overrides[1:], "audit=plan"]
+    return [*overrides, *flags]
+
+
 def main() -> None:
     """Entry point of the ``jaxaudit`` command and of ``python -m jaxaudit``."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra then raises instead of printing a traceback of its own
     first = sys.argv[1] if len(sys.argv) > 1 else ""
-    if first == "plan":
-        sys.argv[1] = "audit=plan"
-    elif first and "=" not in first and not first.startswith(("-", "+", "~")):
+    if first and first != "plan" and "=" not in first and not first.startswith(("-", "+", "~")):
         if first not in SUBCOMMANDS:
             known = ", ".join(sorted([*SUBCOMMANDS, "plan"]))
             _fail(f"unknown command {first}; known: {known}; options are written name=value")
         SUBCOMMANDS[first](sys.argv[2:])
         return
+    sys.argv[1:] = _hydra_arguments(sys.argv[1:])
     RunFolders.started, RunFolders.crossed, RunFolders.missing = False, False, []
     try:
         _app()

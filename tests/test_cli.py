@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from jaxaudit.cli import main
+from jaxaudit.cli import _hydra_arguments, main
 
 SMALL_GRAPH = ("graph=csbm", "graph.nodes=120", "graph.classes=2", "sampler.ratio=0.4", "shadow.prior_draws=200",
                "sampler.seeds_per_class=3", "train.epochs=8", "train.hidden=8", "shadow.count=8")  # fmt: skip
@@ -65,7 +65,16 @@ def test_release_audit_writes_every_file_of_the_contract(tables: Path, tmp_path:
     assert results["summary"]["attacks"]["dcr"]["auc"] > 0.9
     assert set(results["summary"]["attacks"]["gen_lra"]["tpr_at_fpr"]) == {"0", "0.001", "0.01", "0.1"}
     records = pd.read_csv(out / "records.csv")
-    assert list(records.columns) == ["record", "member", "row", "gen_lra", "dcr", "domias"]
+    assert list(records.columns) == [
+        "record",
+        "member",
+        "row",
+        "gen_lra",
+        "dcr",
+        "domias",
+        "reference_distance",
+        "stratum",
+    ]
     assert len(records) == 120
     lines = done.stdout.strip().splitlines()
     assert "report.html" in lines[-4]
@@ -165,6 +174,10 @@ REFUSED = {
     "own sampler that is absent": (["sampler=custom", "sampler.path=nowhere.py:draw"], "sampler.path must"),
     "column without a table": (["bmp.column=nowhere.csv:team"], "bmp.column must name a table that exists"),
     "engine": (["posterior=guess"], "posterior must be one of"),
+    "plan of another audit": (["plan", "graph=csbm", "audit=graph"], "plan takes no audit=..., got audit=graph"),
+    "flag of plan": (["plan", "--foo"], "unrecognized arguments: --foo"),
+    "unknown flag": (["seed=1", "--foo"], "unrecognized arguments: --foo"),
+    "kind of configuration": (["--cfg", "nothing"], "invalid choice: 'nothing'"),
     "plan": (["audit=plan", "plan.width=0"], "plan.width must be"),
     "plan of an option of training": (["audit=plan", "train.epochs=3"], "train.epochs"),
     "experiment": (["experiment=nothing"], "experiment"),
@@ -238,6 +251,52 @@ def test_a_refused_run_removes_the_folders_it_made_and_no_others(refused: Callab
     refused(["sampler.ratio=2", "hydra.run.dir=mine/a/b/c"], "sampler.ratio")
     refused(["sampler.ratio=2", "hydra.run.dir=other/a"], "sampler.ratio")
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sorted_out"),
+    [
+        (["plan", "-m", "graph=csbm", "plan.width=1,2"], ["graph=csbm", "plan.width=1,2", "audit=plan", "-m"]),
+        (["-m", "plan", "seed=1"], ["seed=1", "audit=plan", "-m"]),
+        (["plan"], ["audit=plan"]),
+        (["seed=1", "-m", "graph=csbm"], ["seed=1", "graph=csbm", "-m"]),
+        (["--cfg", "job", "plan", "~gate", "--resolve"], ["~gate", "audit=plan", "--cfg", "job", "--resolve"]),
+        (["seed=1", "plan"], ["seed=1", "plan"]),  # refused by Hydra
+        (["-cd", "a=b", "+x=1", "-i"], ["+x=1", "-cd", "a=b", "-i"]),
+        ([], []),
+    ],
+)
+def test_overrides_stand_on_one_side_of_the_flags(given: list[str], sorted_out: list[str]) -> None:
+    assert _hydra_arguments(given) == sorted_out
+
+
+@pytest.mark.parametrize("given", [["plan", "-m", "graph=csbm"], ["-m", "plan", "graph=csbm"]])
+def test_plans_are_swept(given: list[str], monkeypatch, capsys, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    options = ["graph.nodes=60", "sampler=uniform", "plan.width=1,2", "hydra.sweep.dir=jobs", "cache.dir=null"]
+    monkeypatch.setattr(sys, "argv", ["jaxaudit", *given, *options])
+    GlobalHydra.instance().clear()
+    main()
+    plans = [json.loads((tmp_path / "jobs" / job / "plan.json").read_text())["config"]["plan"] for job in "01"]
+    assert [plan["width"] for plan in plans] == [1, 2]
+    assert capsys.readouterr().out.count("plan: uniform") == 2
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_failure_of_any_kind_leaves_no_empty_folder(sweep: bool, monkeypatch, tmp_path: Path) -> None:
+    def fail(cfg, folder):
+        raise ZeroDivisionError(str(folder))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr("jaxaudit.cli._run", fail)
+    options = ["-m", "seed=0,1", "hydra.sweep.dir=jobs"] if sweep else ["seed=0", "hydra.run.dir=job"]
+    monkeypatch.setattr(sys, "argv", ["jaxaudit", *options])
+    GlobalHydra.instance().clear()
+    with pytest.raises(ZeroDivisionError):
+        main()
+    assert not [path for path in tmp_path.rglob("*") if path.is_dir() and not list(path.iterdir())]
 
 
 def test_multirun_goes_on_after_a_bad_job_and_says_so(tables: Path, tmp_path: Path) -> None:

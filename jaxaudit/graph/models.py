@@ -7,17 +7,20 @@ namesakes, and send values along edges through ``neighbour_sum`` only. Dropout i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxaudit.graph.propagate import gcn_weights, mean_weights, neighbour_softmax, neighbour_sum
+from jaxaudit.graph.propagate import adjacency, csr_pattern, gcn_weights, mean_weights, neighbour_softmax, neighbour_sum
 from jaxaudit.graph.structure import SparseFeatures, Structure, entry_mask, graph_arrays, multiply, one_node
-from jaxaudit.runtime.checks import check_choice, require
+from jaxaudit.runtime.checks import InputError, check_choice, require
 
 __all__ = [
     "MODELS",
@@ -59,10 +62,11 @@ class Model(NamedTuple):
     must have no influence.
 
     Attributes:
-        init: ``init(key) -> params``, a nested dict of arrays, without the key ``loss``.
-        apply: ``apply(params, features, structure, weights) -> logits``, (n, classes) float32; the call of inference.
-            Features are (n, f) float32 or ``SparseFeatures``; ``multiply`` takes both. A model that can be trained
-            with dropout has a further parameter ``dropout=None``, which training sets to (key, rate); see ``drop``.
+        init: ``init(key) -> params``, any pytree of floating-point arrays.
+        apply: ``apply(params, features, structure, weights) -> logits``, (n, classes) float32 for any n; the call of
+            inference. Features are (n, f) float32 or ``SparseFeatures``; ``multiply`` takes both. A model that can
+            be trained with dropout has a further parameter ``dropout=None``, which training sets to (key, rate); see
+            ``drop``.
         prepare: ``prepare(structure, mask) -> weights``, any pytree: what depends on the visible edges alone is
             computed once per model, not in every epoch. Default: the weights are the mask itself.
     """
@@ -282,8 +286,17 @@ MODELS: dict[str, Callable[[int, int, int], Model]] = {
 """Name -> builder of (features, hidden, classes)."""
 
 
-def build_model(model: str | Builder, features: int, hidden: int, classes: int) -> Model:
+def build_model(model: str | Builder, features: int, hidden: int, classes: int, *, sparse: bool = False) -> Model:
     """The registered model of that name, or what the user's own builder makes.
+
+    A model of one's own is traced once on a small graph, which computes nothing, and refused if that fails.
+
+    Args:
+        model: name, or builder of (features, hidden, classes).
+        features: columns of the feature matrix.
+        hidden: width of the hidden layer.
+        classes: columns of the logits.
+        sparse: whether the model will be given ``SparseFeatures``.
 
     Raises:
         InputError: unknown name; or a model of one's own that breaks the protocol of ``Model``.
@@ -295,15 +308,59 @@ def build_model(model: str | Builder, features: int, hidden: int, classes: int) 
     """
     if not callable(model):
         return MODELS[check_choice("model", model, MODELS)](features, hidden, classes)
-    made = model(features, hidden, classes)
+    made = _tried("be a function of (features, hidden, classes)", model, features, hidden, classes)
     pair = isinstance(made, tuple) and len(made) in (2, 3) and all(callable(part) for part in made)
     require(pair, "model", "build a jaxaudit.graph.Model or a pair (init, apply)", type(made).__name__)
     built = made if isinstance(made, Model) else Model(*made)
-    params = jax.eval_shape(built.init, jax.random.key(0))
-    fits = isinstance(params, dict) and "loss" not in params
-    require(fits, "model", "have a nested dict of arrays as parameters, without the key 'loss'", type(params).__name__)
-    logits = jax.eval_shape(
-        lambda p: built.apply(p, jnp.zeros((1, features)), one_node(), built.prepare(one_node(), jnp.ones(1))), params
-    )
-    require(logits.shape == (1, classes), "model", f"give logits of the shape (nodes, {classes})", logits.shape)
+    rule = "have an init(key) that JAX can trace to a pytree of arrays"
+    params = _tried(rule, jax.eval_shape, built.init, jax.random.key(0))
+    kinds = {str(leaf.dtype) for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)}
+    some = bool(jax.tree.leaves(params))
+    require(some and not kinds, "model", "have floating-point parameters", ", ".join(sorted(kinds)) or "none")
+    _check_logits(built, params, features, classes, sparse)
     return built
+
+
+_PROBE = 3  # nodes, of which two share an edge: a model that answers for one row, or that misreads entries, shows
+
+
+def _check_logits(model: Model, params: Any, features: int, classes: int, sparse: bool) -> None:
+    """Trace the model on a graph of ``_PROBE`` nodes; all are arguments, since in training all are traced."""
+    x: Any = np.zeros((_PROBE, features), np.float32)
+    if sparse:
+        pattern = csr_pattern(np.zeros(1, np.int32), np.minimum(np.arange(_PROBE + 1, dtype=np.int32), 1), features)
+        x = SparseFeatures(pattern, np.zeros(1, np.float32))  # type: ignore[arg-type]  # NumPy's will be traced
+    structure = Structure(*adjacency(np.array([[0], [1]], np.int32), _PROBE))
+    mask = np.ones(structure.edge.shape, np.float32)
+
+    def logits(options: dict[str, Any], params: Any, x: Any, structure: Structure, mask: Any) -> Any:
+        return model.apply(params, x, structure, model.prepare(structure, mask), **options)
+
+    call = "params, features, structure, prepare(structure, mask)"
+    signature = _tried(f"have an apply({call})", inspect.signature, model.apply)
+    calls: list[tuple[str, dict[str, Any]]] = [(call, {})]
+    if "dropout" in signature.parameters:
+        calls.append((f"{call}, dropout=(key, rate)", {"dropout": (jax.random.key(0), 0.5)}))
+    for call, options in calls:
+        rule = f"have an apply({call}) that JAX can trace"
+        found = _tried(rule, jax.eval_shape, partial(logits, options), params, x, structure, mask)
+        one = isinstance(found, jax.ShapeDtypeStruct)
+        shown = f"{found.dtype} of {found.shape} for {_PROBE} nodes" if one else type(found).__name__
+        fits = one and found.shape == (_PROBE, classes) and jnp.issubdtype(found.dtype, jnp.floating)
+        rule = f"give logits of the shape (nodes, {classes}), one floating-point array"
+        require(fits, "model", rule, shown)
+
+
+def _tried(rule: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the user's function returns; whatever it raises, ``sys.exit`` as well, becomes one line naming the rule."""
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        raise InputError(f"model must {rule}, got {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+    except (Exception, SystemExit):  # an error of the user's own, whose text fails
+        return type(error).__name__

@@ -71,7 +71,8 @@ class AuditPlan:
     Attributes:
         config: every setting that was used, as plain nested values.
         data: name, size and digest of the graph.
-        summary: the numbers of ``format_plan``, as plain nested values; None where no number of models is enough.
+        summary: the numbers of ``format_plan``, as plain nested values; None where no number of models is enough,
+            and for an AUC of the prior that is undefined because all nodes are in every draw.
         warnings: one sentence each.
         timings: stage name -> {"compile_s", "run_s", "items"}, in seconds.
         table: one row per node: ``prior`` with its interval; ``expected_in`` and ``expected_out`` counted models,
@@ -113,7 +114,8 @@ def plan_audit(
         progress: shows and times the stages.
 
     Raises:
-        InputError: a setting that breaks a rule, before anything is computed.
+        InputError: a setting that breaks a rule, before anything is computed; a function of your own that draws no
+            nodes, as an audit refuses it.
 
     Example:
         >>> from jaxaudit.graph.data import csbm
@@ -130,6 +132,9 @@ def plan_audit(
     progress = progress or Progress()
     with progress.stage("priors", 1 if sampler.exact else shadow.prior_draws) as bar:
         priors = stored_priors(Store(cache_dir), graph, sampler, seed, shadow.prior_draws, bar.advance)
+    if sampler.user is not None:
+        empty = f"none in {priors.draws or 'any'} draws of {sampler.user.name}"
+        require(bool(priors.gamma.any()), "sampler.path", "draw nodes", empty)
     with progress.stage("plan"):
         table = _table(graph, sampler, priors, plan, attack, shadow.count)
         summary = _summary(table, sampler, priors, plan, attack, shadow.count)
@@ -197,6 +202,11 @@ def _whole(value: float) -> int | None:
     return int(value) if np.isfinite(value) else None
 
 
+def _defined(value: float) -> float | None:
+    """None for NaN, which JSON does not have."""
+    return None if np.isnan(value) else value
+
+
 def _needed(models: np.ndarray) -> dict[str, int | None]:
     """Models with which 50, 90, 99 % and all of the nodes have enough; None where no number does."""
     ordered = np.sort(models)
@@ -227,7 +237,7 @@ def _summary(
         "models_auditable": _needed(table.models_auditable.to_numpy()),
         "models_width": _needed(models),
         "curve": curve,
-        "prior_only_auc": expected_prior_auc(priors.gamma),
+        "prior_only_auc": _defined(expected_prior_auc(priors.gamma)),
         "sampling": {
             "prior_exact": priors.exact, "prior_draws": priors.draws, "prior_min": float(priors.gamma.min()),
             "prior_median": float(np.median(priors.gamma)), "prior_max": float(priors.gamma.max()),
@@ -276,7 +286,7 @@ def format_plan(plan: AuditPlan) -> str:
         *shares, everyone = ["none" if value is None else str(value) for value in entry.values()]
         return [*shares, f">={everyone}" if nodes["beyond"] and everyone != "none" else everyone]
 
-    curve = summary["curve"]
+    curve, auc = summary["curve"], summary["prior_only_auc"]
     lines = [
         f"plan: {plan.config['sampler']['name']} ({sampler}) on {plan.data['name']}, {n} nodes, rule {assumed['rule']}",
         f"with {summary['models']} models: {nodes['expected_auditable']:.0f} nodes auditable (expected), "
@@ -291,7 +301,7 @@ def format_plan(plan: AuditPlan) -> str:
         row(f"  interval <= {wanted['width']:g}", [f"{100 * entry['within_width']:.1f} %" for entry in curve.values()]),
         f"assumed attack: TPR {assumed['tpr']:g} at FPR {assumed['fpr']:g} (r = {assumed['r']:.2f}); widths at the "
         "expected counts: about half of the nodes end wider",
-        f"prior alone: AUC {summary['prior_only_auc']:.3f}",
+        f"prior alone: AUC {'undefined' if auc is None else f'{auc:.3f}'}",
     ]
     if nodes["beyond"]:
         least = nodes["beyond_models"]
@@ -306,7 +316,8 @@ def _write_text(text: str, path: Path) -> None:
 
 
 def write_plan(plan: AuditPlan, folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write ``plan.csv`` (one row per node; "inf" where no number of models is enough) and ``plan.json``.
+    """Write ``plan.csv`` (one row per node; "inf" where no number of models is enough) and ``plan.json``,
+    strict JSON with null for what is undefined.
 
     Returns:
         Paths of "table" and "plan".
@@ -316,7 +327,7 @@ def write_plan(plan: AuditPlan, folder: str | os.PathLike[str]) -> dict[str, Pat
     """
     target = Path(folder).expanduser().resolve()
     content = {name: getattr(plan, name) for name in ("config", "data", "summary", "warnings", "timings")}
-    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+    text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
     paths = {"table": target / "plan.csv", "plan": target / "plan.json"}
     try:
         atomic_write(paths["table"], lambda path: plan.table.to_csv(path, index=False, lineterminator="\n"))

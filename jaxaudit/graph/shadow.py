@@ -8,7 +8,7 @@ attacks, rules and inference edges train nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 from scipy import sparse
 
@@ -41,7 +40,9 @@ INFERENCE = ("split", "full", "none")
 _GROUP = 16  # models per compiled call: the unit of progress and of what a killed run can lose
 _ACCELERATOR_BYTES = 4 << 30
 _HOST_BYTES = 192 << 20  # the cut-out subgraphs of a group
-_TRAINING = 2  # raised whenever a model of the same settings comes out otherwise: 2 trains on the cut-out subgraph
+# Raised whenever a model of the same settings comes out or is stored otherwise: 2 trains on the cut-out subgraph,
+# 3 stores the parameters leaf by leaf.
+_TRAINING = 3
 
 _GCN, _PUBLISHED, _NO_NOISE = ModelConfig(), TrainConfig(), NoiseConfig()
 
@@ -125,8 +126,12 @@ def inference_mask(nodes: Any, edges: Any, train_edges: Any, setting: str, trave
 
 
 class _Programs(NamedTuple):
-    """The jitted functions of a group of models; data are arguments, never closures."""
+    """The jitted functions of a group of models; data are arguments, never closures.
 
+    ``tree`` is the structure of one model's parameters.
+    """
+
+    tree: Any
     fit: Callable[..., Any]
     query: Callable[..., Any]
     contrast: Callable[..., Any]
@@ -135,10 +140,10 @@ class _Programs(NamedTuple):
 @lru_cache(maxsize=16)
 def _compiled(
     builder: str | Builder, features: int, classes: int, train: TrainConfig, noisy: tuple[bool, bool], mesh: Mesh,
-    chunk: int,
+    chunk: int, sparse_features: bool,
 ) -> _Programs:  # fmt: skip
     """Programs of one model type; ``noisy`` says whether weights and outputs carry noise, of traced size."""
-    model = build_model(builder, features, train.hidden, classes)
+    model = build_model(builder, features, train.hidden, classes, sparse=sparse_features)
     train_one = make_fit(model, train, report_epochs=True)
     ask = contrast_queries(model)
 
@@ -162,7 +167,8 @@ def _compiled(
         x, structure, (weights, _), labels, edges, design = shared
         return ask(released(params, weight_key, weights), x, structure, labels, edges, design)
 
-    return _Programs(*(jax.jit(ensemble_map(program, mesh, chunk=chunk)) for program in (fit, query, contrast)))
+    tree = jax.tree.structure(jax.eval_shape(model.init, jax.random.key(0)))
+    return _Programs(tree, *(jax.jit(ensemble_map(program, mesh, chunk=chunk)) for program in (fit, query, contrast)))
 
 
 def _auto_chunk(graph: Graph, hidden: int) -> int:
@@ -217,11 +223,13 @@ def train_and_query(
     count = samples.nodes.shape[0]
     check_int("shadow.chunk", chunk, 0, count)
     builder, named = (model.name, asdict(model)) if isinstance(model, ModelConfig) else (model, None)
+    require(isinstance(builder, Hashable), "model", "be hashable, as functions are", type(builder).__name__)
     store = store if store and named and sampler.storable else Store(None)
     chunk = chunk or _auto_chunk(graph, train.hidden * (GAT_HEADS if builder == "gat" else 1))
     mesh = mesh or ensemble_mesh(min(len(jax.devices()), -(-count // chunk)))  # no device for padding alone
     noisy = noise.weights > 0, noise.outputs > 0
-    programs = _compiled(builder, graph.num_features, graph.num_classes, train, noisy, mesh, chunk)
+    sizes = graph.num_features, graph.num_classes
+    programs = _compiled(builder, *sizes, train, noisy, mesh, chunk, sparse.issparse(graph.features))
     identity = {
         "training": _TRAINING, "data": graph.digest(), "sampler": sampler.settings(), "train_edges": train_edges,
         "model": named, "train": asdict(train), "seed": seed, "chunk": chunk,
@@ -230,7 +238,7 @@ def train_and_query(
     each = PerModel(mesh, chunk, store, stage)
     host = host_graph(graph)
     fits, trained = _fit(graph, samples, host, programs, digest(identity), seed, each)
-    models = _Models(graph, host, fits, noise, seed)
+    models = _Models(graph, host, fits, programs.tree, noise, seed)
     asked = digest(identity, asdict(noise), inference)
     queries = _query(models, samples, programs, asked, inference, train_edges == "traversed", each)
     logits = np.stack([entry["logits"] for entry in queries])
@@ -260,11 +268,9 @@ def _fit(
         jax.tree.map(lambda out, *leaves: np.stack(leaves, out=out), buffers[shape], *parts)
         found = programs.fit((_folded(base, models), buffers[shape]), None)
         params, losses, epochs = jax.device_get(found)  # done: the buffers are free again
-        flat = flatten_dict(params, sep="/")
-        return [
-            {"loss": losses[j], "epochs": epochs[j]} | {name: leaf[j] for name, leaf in flat.items()}
-            for j in range(models.size)
-        ]
+        leaves = {_leaf(i): leaf for i, leaf in enumerate(jax.tree.leaves(params))}
+        named = {"loss": losses, "epochs": epochs} | leaves
+        return [{name: values[j] for name, values in named.items()} for j in range(models.size)]
 
     dense = 0 if sparse.issparse(graph.features) else graph.num_features
     group = min(_GROUP, rows_per_chunk(max(room.bytes(dense) for room in rooms), _HOST_BYTES))
@@ -274,8 +280,10 @@ def _fit(
 class _Models:
     """Trained models as they are released, on a graph padded to its bucket."""
 
-    def __init__(self, graph: Graph, host: HostGraph, fits: list[Entry], noise: NoiseConfig, seed: int) -> None:
-        self.graph, self.fits, self.whole = graph, fits, whole(host)
+    def __init__(
+        self, graph: Graph, host: HostGraph, fits: list[Entry], tree: Any, noise: NoiseConfig, seed: int
+    ) -> None:
+        self.graph, self.fits, self.tree, self.whole = graph, fits, tree, whole(host)
         self.keys = [stream_key(seed, f"noise-{place}") for place in ("weights", "outputs")]
         sigmas = jnp.float32(noise.weights), jnp.float32(noise.outputs)
         features, structure = jax.tree.map(jnp.asarray, (self.whole.features, self.whole.structure))
@@ -283,9 +291,9 @@ class _Models:
 
     def items(self, models: np.ndarray) -> tuple[Any, Any]:
         """Parameters and noise keys of some models."""
-        names = [name for name in self.fits[0] if name not in ("loss", "epochs")]
-        params = unflatten_dict({name: np.stack([self.fits[k][name] for k in models]) for name in names}, sep="/")
-        return params, tuple(_folded(key, models) for key in self.keys)
+        names = map(_leaf, range(self.tree.num_leaves))
+        leaves = [np.stack([self.fits[k][name] for k in models]) for name in names]
+        return jax.tree.unflatten(self.tree, leaves), tuple(_folded(key, models) for key in self.keys)
 
 
 def _query(
@@ -307,11 +315,14 @@ def _query(
 
 
 def _contrast(models: _Models, design: Design, programs: _Programs, identity: str, each: PerModel) -> list[Entry]:
-    """What ``g_base`` asks of every model; padding nodes are in no mask and spare edges end at the last of them."""
+    """What ``g_base`` asks of every model; padding nodes are in no mask, toggled in no block, and spare
+    edges end at the last of them.
+    """
     n, room, size = models.graph.num_nodes, models.whole.labels.size, models.whole.edges.size
     edges = np.full((2, size), room - 1, np.int32)
     edges[:, : models.graph.num_edges] = models.graph.edges
-    masks, blocks = (np.pad(part, ((0, 0), (0, room - n))) for part in (design.masks, design.blocks))
+    beside = (0, 0), (0, room - n)
+    masks, blocks = np.pad(design.masks, beside), np.pad(design.blocks, beside, constant_values=-1)
     shared = (
         *models.shared,
         jnp.asarray(models.whole.labels),
@@ -329,3 +340,8 @@ def _contrast(models: _Models, design: Design, programs: _Programs, identity: st
 def _folded(base: jax.Array, models: np.ndarray) -> jax.Array:
     """The key of each model in a stream."""
     return jax.vmap(lambda k: jax.random.fold_in(base, k))(jnp.asarray(models, jnp.uint32))
+
+
+def _leaf(number: int) -> str:
+    """Under which name a parameter is stored: by place, as a user's own may have any name, or none."""
+    return f"leaf{number}"

@@ -121,8 +121,8 @@ def operating_section(attacks: dict[str, Any]) -> tuple[Section, ...]:
                     "The threshold aims at a false-positive rate of 10 % on one half of the records and is judged on "
                     f"the other. r and l bound from below, one-sided at {100 * level:g} %, by how much the decision "
                     "moves the log odds of membership and of non-membership. They describe this attack on this "
-                    "release, not the generator and not single records; where members are not called "
-                    "members more often than non-members (p above .05), a limit above 0 would be no evidence and is not shown."
+                    "release, not the generator and not single records; where members are not called members more "
+                    "often than non-members (p above .05), a limit above 0 would be no evidence and is not shown."
                 ),
                 Table(
                     "Decisions on the judged half",

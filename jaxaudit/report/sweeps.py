@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,7 +148,9 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", ",".join(map(str, value)) if isinstance(value, list) else value
+            huge = isinstance(value, int) and abs(value) > sys.float_info.max  # a word: no float holds it
+            shown = ",".join(map(str, value)) if isinstance(value, list) else str(value) if huge else value
+            yield f"{prefix}{name}", shown
 
 
 def _revive(value: Any) -> Any:
@@ -184,7 +187,7 @@ def _name_graphs(runs: list[Run]) -> list[Run]:
         digests.setdefault(_source(run), set()).add(str(run.data.get("digest")))
     for run in runs:
         if run.audit == "graph":
-            name = str(run.data.get("name", "graph"))
+            name = str(run.data.get("name") or "graph")
             alike = len(digests[_source(run)]) > 1
             run.options["graph"] = f"{name} ({str(run.data.get('digest'))[:6]})" if alike else name
     return runs

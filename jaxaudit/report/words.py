@@ -95,17 +95,20 @@ class Page:
 
 
 def get(tree: Any, *path: str) -> float:
-    """The number at a path of nested mappings, NaN where there is none.
+    """The number at a path of nested mappings, NaN where there is none that a float can hold.
 
     Example:
-        >>> get({"a": {"0.1": 3}}, "a", "0.1"), get({}, "a")
-        (3.0, nan)
+        >>> get({"a": {"0.1": 3}}, "a", "0.1"), get({}, "a"), get({"a": 10**400}, "a")
+        (3.0, nan, nan)
     """
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
             return math.nan
         tree = tree[name]
-    return float(tree) if isinstance(tree, Real) and not isinstance(tree, bool) else math.nan
+    try:
+        return float(tree) if isinstance(tree, Real) and not isinstance(tree, bool) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def branch(tree: Any, *path: str) -> Mapping[str, Any]:

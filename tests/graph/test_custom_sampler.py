@@ -139,6 +139,9 @@ RETURNS = {
     "triple": (broken(([1], None, None)), "return nodes or a pair (nodes, edges), got a tuple of 3"),
     "scalars": (broken((1, 2)), "shape ()"),
     "edge numbers": (broken(([1], [0])), f"traversed edges as a bool mask ({GRAPH.num_edges},), got dtype int64"),
+    "ragged edges": (broken(([1], [[1], [1, 2]])), "traversed edges as a bool mask"),
+    "masked nodes": (broken(np.ma.masked_array([1, 2], [True, False])), "return an array of nodes, got a masked array"),
+    "masked edges": (broken(([], np.ma.masked_array(ONE_EDGE, ~ONE_EDGE))), "got a masked array"),
     "loose edge": (broken((np.zeros(60, bool), ONE_EDGE)), "both ends in the sample, got 1 others, such as edge 0"),
     "one end": (broken(([GRAPH.edges[0, 0]], ONE_EDGE)), "both ends in the sample, got 1 others"),
 }  # fmt: skip
@@ -153,6 +156,80 @@ def test_what_a_draw_may_not_return(case):
     assert words in message
     assert re.match(r"draw 0 \(samples\) of sampler\.path \w+:.* must ", message)
     assert "\n" not in message
+    assert "custom.py" not in message  # where an error is of the call, no line of ours is named
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def leave(*arguments):
+    sys.exit(3)
+
+
+def mute(*arguments):
+    raise MuteError
+
+
+def inside_numpy(graph, rng):
+    return np.linalg.inv(np.zeros((2, 2)))
+
+
+class Lazy:
+    """An array that can only be asked for."""
+
+    def __array__(self, *arguments, **options):
+        sys.exit(4)
+
+
+class Closed:
+    def __call__(self, graph, rng):
+        return [0]
+
+    @property
+    def prior(self):
+        raise KeyError("closed")
+
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (leave, "must return nodes, got SystemExit: 3 (test_custom_sampler.py, line "),
+        (mute, "must return nodes, got MuteError (test_custom_sampler.py, line "),
+        (inside_numpy, "got LinAlgError: Singular matrix (test_custom_sampler.py, line "),
+        (broken(Lazy()), "must return an array of nodes, got SystemExit: 4 (test_custom_sampler.py, line "),
+        (broken(([1], Lazy())), "got SystemExit: 4 (test_custom_sampler.py, line "),
+        (Closed(), "sampler.path must have a function as its attribute prior, got KeyError: 'closed' (test_custom"),
+    ],
+)
+def test_code_that_exits_or_cannot_be_shown_is_one_line(draw, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        draw_samples(GRAPH, as_sampler(draw), 0, 2)
+
+
+def through(graph, rng):
+    return inside_numpy(graph, rng)
+
+
+@pytest.mark.parametrize("draw", [inside_numpy, through])
+def test_the_line_is_the_innermost_one_of_the_users_file(draw):
+    line = inside_numpy.__code__.co_firstlineno + 1
+    with pytest.raises(InputError, match=rf"\(test_custom_sampler.py, line {line}\)$"):
+        draw_samples(GRAPH, as_sampler(draw), 0, 2)
+
+
+def test_an_interrupt_is_not_the_samplers_error():
+    def interrupted(graph, rng):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        draw_samples(GRAPH, as_sampler(interrupted), 0, 2)
 
 
 def test_errors_in_the_users_code_are_one_line_with_the_draw():
@@ -212,19 +289,27 @@ def test_a_stated_prior_is_held_against_draws():
         (lambda graph: np.full(graph.num_nodes, 1.5), r"return numbers in \[0, 1\], got \[1.5\]"),
         (lambda graph: np.full(graph.num_nodes, np.nan), r"return numbers in \[0, 1\], got \[nan\]"),
         (lambda graph: 1 / 0, "return probabilities, got ZeroDivisionError"),
+        (leave, r"return probabilities, got SystemExit: 3 \(test_custom_sampler.py"),
+        (lambda graph: np.ma.masked_array(np.full(graph.num_nodes, 0.5)), "got a masked array"),
+        (lambda graph: [[0.5], [0.5, 0.5]], "return an array of probabilities, got ValueError"),
     ):
         with pytest.raises(InputError, match=words):
             estimate_priors(GRAPH, with_prior(wrong), 0)
     draw = lambda graph, rng: [0]  # noqa: E731
-    draw.prior = 0.5
-    with pytest.raises(InputError, match="a function as its attribute prior"):
-        as_sampler(draw)
+    for value in (0.5, Unprintable()):
+        draw.prior = value
+        with pytest.raises(InputError, match="a function as its attribute prior, got "):
+            as_sampler(draw)
 
 
 def test_paths(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: 'int' = 1\n"
                                       "def draw(graph, rng):\n    return [A().x]\nnot_callable = 3\n")  # fmt: skip
     (tmp_path / "broken.py").write_text("x = 1\nx +\n")
+    (tmp_path / "leaves.py").write_text("import sys\n\nsys.exit(3)\n")
+    (tmp_path / "lazy.py").write_text("def __getattr__(name):\n    raise OSError(name)\n")
+    (tmp_path / "leaves_too.py").write_text("import sys\nsys.exit('bye')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "raises.py").write_text("\nraise RuntimeError('no')\n")
     assert draw_samples(GRAPH, SamplerConfig("custom", path=f"{tmp_path}/mine.py:draw"), 0, 2).nodes[:, 1].all()
     for path, words in (
@@ -237,7 +322,12 @@ def test_paths(tmp_path, monkeypatch):
         (f"{tmp_path}/mine.py:not_callable", "name a function of"),
         (f"{tmp_path}/broken.py:draw", "sampler.path broken.py must be Python that can be run, got SyntaxError"),
         (f"{tmp_path}/raises.py:draw", r"got RuntimeError: no \(raises.py, line 2\)"),
-        ("no_such_package.here:draw", "must be a module on Python's path .*, got ModuleNotFoundError"),
+        (f"{tmp_path}/leaves.py:draw", r"got SystemExit: 3 \(leaves.py, line 3\)"),
+        (f"{tmp_path}/lazy.py:draw", r"name a function of .*, got OSError: draw \(lazy.py, line 2\)"),
+        ("leaves_too:draw", r"must be a module on .*, got SystemExit: bye \(leaves_too.py, line 2\)$"),
+        ("no_such_package.here:draw", "must be a module on Python's path .*, got ModuleNotFoundError: [^(]*$"),
+        ("a\0b.py:draw", r"file that can be read \(.*null.*\), got 'a\\x00b.py'"),
+        ("~nobody_of_this_name/a.py:draw", "file that can be read"),
     ):
         with pytest.raises(InputError, match=words):
             SamplerConfig("custom", path=path)
@@ -245,7 +335,6 @@ def test_paths(tmp_path, monkeypatch):
         SamplerConfig("uniform", path="mine.py:draw")
     with pytest.raises(InputError, match="a name or a function, got int"):
         as_sampler(3)
-    monkeypatch.syspath_prepend(tmp_path)
     imported = SamplerConfig("custom", path="mine:draw")
     assert imported.storable
     assert imported.settings()["path"] == "mine:draw"

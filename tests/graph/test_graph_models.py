@@ -1,5 +1,7 @@
 """GraphSAGE, GIN, GAT, MLP and a user's own model against dense arithmetic, and under the audit."""
 
+import re
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -311,21 +313,95 @@ def test_a_model_of_ones_own(tmp_path: Path):
     assert not list(tmp_path.glob("train-*"))
 
 
-def test_models_of_ones_own_that_break_the_protocol():
-    def wide(features, hidden, classes):
-        return mean_of_neighbours(features, hidden, classes + 1)
+def altered(**parts):
+    """The builder of ``mean_of_neighbours`` with other functions in place of its own."""
+    return lambda *sizes: mean_of_neighbours(*sizes)._replace(**parts)
 
-    def bare(features, hidden, classes):
-        return mean_of_neighbours(features, hidden, classes)._replace(init=lambda key: jnp.zeros((features, classes)))
 
-    for model, words in (
-        (wide, "model must give logits of the shape"),
-        (bare, "model must have a nested dict"),
-        (lambda *sizes: None, r"model must build a jaxaudit.graph.Model or a pair \(init, apply\), got NoneType"),
-        (lambda *sizes: (1, 2), "model must build a jaxaudit.graph.Model or a pair"),
-    ):
-        with pytest.raises(InputError, match=words):
-            build_model(model, 4, 3, 2)
+def failing(*_):
+    raise RuntimeError("first line\nsecond line")
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def mute(*_):
+    raise MuteError
+
+
+def changed_logits(change):
+    return altered(apply=lambda params, x, structure, weights: change(multiply(x, params["w"])))
+
+
+def undecided(params, x, structure, weights):
+    return multiply(x, params["w"]) if structure.edge[0] > 0 else multiply(x, -params["w"])
+
+
+def dropout_without_default(params, x, structure, weights, dropout):
+    return multiply(x, params["w"])
+
+
+def dropout_misread(params, x, structure, weights, dropout=None):
+    return multiply(x, params["w"]) if dropout is None else multiply(x, params["w"]) * dropout.rate
+
+
+LOGITS = r"model must give logits of the shape \(nodes, 2\), one floating-point array, got "
+CALL = r"model must have an apply\(params, features, structure, prepare\(structure, mask\)"
+INIT = r"model must have an init\(key\) that JAX can trace to a pytree of arrays, got "
+FLOATS = "model must have floating-point parameters, got "
+
+WRONG = {
+    "builder-none": (lambda *sizes: None, r"model must build a jaxaudit.graph.Model or a pair .*, got NoneType"),
+    "builder-numbers": (lambda *sizes: (1, 2), "model must build a jaxaudit.graph.Model or a pair"),
+    "builder-raises": (failing, r"model must be a function of \(features, .*, got RuntimeError: first line$"),
+    "builder-arguments": (lambda features: None, "model must be a function of .*, got TypeError: "),
+    "init-raises": (altered(init=failing), INIT + "RuntimeError: first line$"),
+    "init-exits": (altered(init=sys.exit), INIT + "SystemExit"),
+    "init-mute": (altered(init=mute), INIT + "MuteError$"),
+    "init-arguments": (altered(init=lambda key, extra: {}), INIT + "TypeError: "),
+    "init-text": (altered(init=lambda key: {"w": "text"}), INIT + "TypeError: "),
+    "init-nothing": (altered(init=lambda key: None), FLOATS + "none$"),
+    "init-integers": (altered(init=lambda key: {"w": jnp.ones((4, 2)), "step": jnp.int32(0)}), FLOATS + "int32$"),
+    "prepare-raises": (altered(prepare=failing), CALL + r"\) that JAX can trace, got RuntimeError: first line$"),
+    "apply-silent": (altered(apply=lambda *_: 1 // 0), CALL + ".*, got ZeroDivisionError: "),
+    "apply-arguments": (altered(apply=lambda params, x: x), CALL + ".*, got TypeError: "),
+    "apply-if": (altered(apply=undecided), CALL + ".*, got TracerBoolConversionError: "),
+    "dropout-no-default": (altered(apply=dropout_without_default), CALL + r"\) that .*, got TypeError: .*dropout"),
+    "dropout-misread": (altered(apply=dropout_misread), CALL + r", dropout=\(key, rate\)\) .*, got AttributeError: "),
+    "logits-wide": (lambda f, h, c: mean_of_neighbours(f, h, c + 1), LOGITS + r"float32 of \(3, 3\) for 3 nodes$"),
+    "logits-one-row": (changed_logits(lambda z: z[:1]), LOGITS + r"float32 of \(1, 2\) for 3 nodes$"),
+    "logits-tuple": (changed_logits(lambda z: (z, z)), LOGITS + "tuple$"),
+    "logits-integers": (changed_logits(lambda z: z.astype(int)), LOGITS + r"int32 of \(3, 2\) for 3 nodes$"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_models_of_ones_own_that_break_the_protocol(name):
+    model, words = WRONG[name]
+    with pytest.raises(InputError, match=words) as caught:
+        build_model(model, 4, 3, 2)
+    assert "\n" not in str(caught.value)
+    raised = re.search(r"got \w*(Error|Exit)", str(caught.value))
+    assert (caught.value.__cause__ is None) == (raised is None)
+
+
+def test_a_model_for_dense_features_alone_is_refused_sparse_ones():
+    dense = altered(apply=lambda params, x, structure, weights: x @ params["w"])
+    build_model(dense, 4, 3, 2)
+    build_model(mean_of_neighbours, 4, 3, 2, sparse=True)
+    graph = graph_from_arrays(sparse.csr_array(LEARN.features), LEARN.labels, LEARN.edges)
+    with pytest.raises(InputError, match=CALL + ".*, got TypeError: "):
+        audit_graph(graph, model=dense, sampler=UNIFORM, train=TRAIN, shadow=ShadowConfig(count=4))
+
+
+def test_unknown_names_and_builders_that_cannot_be_told_apart_are_refused():
+    class Builder(list):
+        __call__ = staticmethod(mean_of_neighbours)
+
+    with pytest.raises(InputError, match="model must be hashable, as functions are, got Builder"):
+        audit_graph(LEARN, model=Builder(), sampler=UNIFORM, train=TRAIN, shadow=ShadowConfig(count=4))
     with pytest.raises(InputError, match="model must be one of"):
         audit_graph(LEARN, model="transformer")
 

@@ -1,6 +1,7 @@
 """The plan against enumeration, against the attack's own counting, and against draws of the sampler."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -227,6 +228,33 @@ def test_files_and_text(plan, tmp_path):
     assert str(plan.summary["models_width"]["q90"]) in text
     with pytest.raises(InputError, match="folder must be writable"):
         write_plan(plan, paths["plan"])
+
+
+def test_an_undefined_auc_is_null_and_said_so(tmp_path):
+    everyone = plan_audit(GRAPH, lambda graph, rng: range(graph.num_nodes), shadow=ShadowConfig(prior_draws=100))
+    assert everyone.summary["prior_only_auc"] is None
+    assert "prior alone: AUC undefined" in format_plan(everyone)
+    text = write_plan(everyone, tmp_path)["plan"].read_text()
+    assert "NaN" not in text
+    assert json.loads(text)["summary"]["prior_only_auc"] is None
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_plan(replace(everyone, summary={"other": np.nan}), tmp_path)
+
+
+def nobody(graph, rng):
+    return []
+
+
+def test_a_sampler_that_draws_nothing_is_refused_as_an_audit_does():
+    with pytest.raises(InputError, match=r"sampler.path must draw nodes, got none in 100 draws of .*:nobody"):
+        plan_audit(GRAPH, nobody, shadow=ShadowConfig(prior_draws=100))
+
+    def stated(graph, rng):
+        return []
+
+    stated.prior = lambda graph: np.zeros(graph.num_nodes)
+    with pytest.raises(InputError, match=r"sampler.path must draw nodes, got none in any draws of .*stated"):
+        plan_audit(GRAPH, stated)
 
 
 def test_one_seed_one_plan_and_shared_priors(plan, tmp_path):

@@ -1,5 +1,7 @@
 """Training against a naive loop, stored models, inference edges."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,12 +10,16 @@ import pytest
 
 from jaxaudit.graph import shadow
 from jaxaudit.graph.attacks.g_base import contrast_queries, draw_design
+from jaxaudit.graph.compact import whole
 from jaxaudit.graph.data import csbm
-from jaxaudit.graph.models import ModelConfig, build_model, entry_mask, graph_arrays
+from jaxaudit.graph.models import ModelConfig, build_model, entry_mask, graph_arrays, multiply
 from jaxaudit.graph.noise import NoiseConfig, noisy_logits
+from jaxaudit.graph.per_model import PerModel
 from jaxaudit.graph.sampling import SamplerConfig, draw_samples
 from jaxaudit.graph.shadow import ShadowConfig, TrainConfig, inference_mask, train_and_query
+from jaxaudit.graph.structure import host_graph
 from jaxaudit.runtime.checks import InputError
+from jaxaudit.runtime.devices import ensemble_mesh
 from jaxaudit.runtime.keys import stream_key
 from jaxaudit.runtime.store import Store
 
@@ -211,6 +217,55 @@ def test_contrasts_on_the_padded_graph_are_those_on_the_graph_itself(samples):
     noisy = train_and_query(GRAPH, samples, sampler=SAMPLER, train=untrained, design=design, noise=noise)
     assert np.abs(noisy.contrast - found).max() > 1e-3
     np.testing.assert_array_equal(noisy.part(slice(1, 3)).contrast, noisy.contrast[1:3])
+
+
+def test_padding_is_in_no_mask_and_toggled_in_no_block():
+    design, host, asked = draw_design(np.full(GRAPH.num_nodes, 0.5), 0, samples=2), host_graph(GRAPH), []
+
+    def contrast(items, shared):
+        asked.append(shared[-1])
+        return np.zeros((len(items), shared[-3].size, 2))
+
+    models = SimpleNamespace(graph=GRAPH, whole=whole(host), fits=[{}], shared=(), items=lambda group: group)
+    each = PerModel(ensemble_mesh(1), 1, Store(None), None)
+    found = shadow._contrast(models, design, SimpleNamespace(contrast=contrast), "", each)
+    assert found[0]["contrast"].shape == (GRAPH.num_nodes, 2)
+    n, seen = GRAPH.num_nodes, asked[0]
+    np.testing.assert_array_equal(seen.masks[:, :n], design.masks)
+    np.testing.assert_array_equal(seen.blocks[:, :n], design.blocks)
+    assert seen.masks[:, n:].size > 0
+    assert not seen.masks[:, n:].any()
+    assert not np.isin(seen.blocks[:, n:], seen.number).any()
+
+
+ARRANGED = {  # how parameters are laid out, and where the matrix and the bias are
+    "dict": (lambda w, b: {"w": w, "b": b}, lambda p: (p["w"], p["b"])),
+    "names-of-ours": (
+        lambda w, b: {"epochs": w, "loss": [b, None], "a/b": {0: jnp.zeros(()), 1: {}}},
+        lambda p: (p["epochs"], p["loss"][0] + p["a/b"][0] * 0),
+    ),
+    "tuple": (lambda w, b: (b, w), lambda p: p[::-1]),
+}
+
+
+def test_parameters_of_any_name_or_nesting_survive(samples):
+    found = []
+    for arrange, split in ARRANGED.values():
+
+        def build(features, hidden, classes, arrange=arrange, split=split):
+            def init(key):
+                return arrange(0.1 * jax.random.normal(key, (features, classes)), jnp.ones(classes))
+
+            def apply(params, x, structure, weights):
+                kernel, bias = split(params)
+                return multiply(x, kernel) + bias
+
+            return init, apply
+
+        found.append(train_and_query(GRAPH, samples.part(slice(2)), sampler=SAMPLER, train=TRAIN, model=build).logits)
+    assert np.ptp(found[0], axis=(0, 1)).min() > 0.01
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-5)
 
 
 def test_models_of_a_sampler_without_an_identity_are_not_stored(tmp_path):

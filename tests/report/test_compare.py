@@ -311,6 +311,26 @@ def test_runs_without_numbers_are_shown_as_such(make, tmp_path) -> None:
     assert "no two runs with an AUC agree" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_numbers_that_no_float_holds_are_missing_and_a_graph_without_a_name_is_one(make, tmp_path) -> None:
+    for number in (0, 1):
+        graph_run(make, tmp_path / str(number), noise=number / 10)
+    content = raw(tmp_path / "1")
+    content["summary"]["prior_only_auc"] = content["summary"]["nodes"]["total"] = 10**400
+    content["summary"]["limits"]["r_lower"]["q90"] = -(10**400)
+    content["config"]["sampler"]["ratio"] = content["config"]["seed"] = 10**400
+    (tmp_path / "1" / "results.json").write_text(json.dumps(content))
+    for number in (0, 1):
+        content = raw(tmp_path / str(number))
+        content["data"]["name"] = None
+        (tmp_path / str(number) / "results.json").write_text(json.dumps(content))
+    assert {run.options["graph"] for run in read_sweeps([tmp_path]).runs} == {"graph"}
+    out = compare([tmp_path])
+    assert out.table[["prior_auc", "nodes", "r_q90"]].iloc[1].isna().all()
+    assert out.table[["prior_auc", "nodes", "r_q90"]].iloc[0].notna().all()
+    write_comparison(out, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["runs"][1]["prior_auc"] is None
+
+
 def test_releases_have_their_own_columns(make, tmp_path) -> None:
     for number, attacks in enumerate((("gen_lra", "dcr"), ("dcr", "mc"))):
         result = make["release"](members=40, others=40, attacks=attacks, seed=number)

@@ -22,6 +22,7 @@ estimated from draws. A file with all of it, for ``sampler=custom sampler.path=m
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import inspect
@@ -71,28 +72,32 @@ def load_sampler(path: str | Callable[..., Any]) -> UserSampler:
     What a file imports besides is not part of its digest.
 
     Raises:
-        InputError: nothing there, or the code fails when it is loaded.
+        InputError: nothing there, or the code fails or exits when it is loaded.
 
     Example:
         >>> load_sampler(lambda graph, rng: [0, 1]).source is None
         True
     """
     if callable(path):
-        name = f"{getattr(path, '__module__', '')}:{getattr(path, '__qualname__', type(path).__qualname__)}"
+        with _theirs("sampler.path", "be a function that can be named"):
+            name = f"{getattr(path, '__module__', '')}:{getattr(path, '__qualname__', type(path).__qualname__)}"
         return _user(name, path, None)
     place, _, function = path.rpartition(":") if isinstance(path, str) else ("", "", "")
     rule = "be FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION, or a function"
     require(bool(place) and function.isidentifier(), "sampler.path", rule, path)
     in_file = place.endswith(".py") or os.sep in place or "/" in place
-    module, source = _from_file(Path(place).expanduser()) if in_file else _from_import(place)
-    draw = getattr(module, function, None)
+    module, source = _from_file(place) if in_file else _from_import(place)
+    with _theirs("sampler.path", f"name a function of {place}"):
+        draw = getattr(module, function, None)
     require(callable(draw), "sampler.path", f"name a function of {place}", function)
     return _user(f"{Path(place).name if in_file else place}:{function}", draw, source)
 
 
 def _user(name: str, draw: Any, source: str | None) -> UserSampler:
-    prior = getattr(draw, "prior", None)
-    require(prior is None or callable(prior), "sampler.path", "have a function as its attribute prior", repr(prior))
+    rule = "have a function as its attribute prior"
+    with _theirs("sampler.path", rule):
+        prior = getattr(draw, "prior", None)
+    require(prior is None or callable(prior), "sampler.path", rule, type(prior).__name__)
     return UserSampler(name, draw, prior, source)
 
 
@@ -100,11 +105,12 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:24]
 
 
-def _from_file(file: Path) -> tuple[ModuleType, str | None]:
+def _from_file(place: str) -> tuple[ModuleType, str | None]:
     try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"sampler.path must name a file that can be read ({error.strerror}), got {file}") from error
+        content = (file := Path(place).expanduser()).read_bytes()
+    except (OSError, ValueError, RuntimeError) as error:  # ValueError: a zero byte; RuntimeError: nobody's home
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"sampler.path must name a file that can be read ({why}), got {place!r}") from error
     return _run(str(file.resolve()), content), _digest(content)
 
 
@@ -115,30 +121,46 @@ def _run(file: str, content: bytes) -> ModuleType:
     module.__file__ = file
     sys.modules[module.__name__] = module  # where dataclasses look their module up
     try:
-        exec(compile(content, file, "exec"), module.__dict__)
-    except Exception as error:
-        del sys.modules[module.__name__]
-        raise _failure(f"sampler.path {Path(file).name}", "be Python that can be run", error) from error
+        with _theirs(f"sampler.path {Path(file).name}", "be Python that can be run"):
+            exec(compile(content, file, "exec"), module.__dict__)
+    except InputError:
+        sys.modules.pop(module.__name__, None)
+        raise
     return module
 
 
 def _from_import(place: str) -> tuple[ModuleType, str | None]:
-    try:
+    with _theirs(f"sampler.path {place}", "be a module on Python's path (or a file, .py)"):
         module = importlib.import_module(place)
-    except Exception as error:
-        raise _failure(f"sampler.path {place}", "be a module on Python's path (or a file, .py)", error) from error
     try:
         return module, _digest(Path(inspect.getsourcefile(module) or "").read_bytes())
     except (OSError, TypeError):
         return module, None
 
 
-def _failure(name: str, rule: str, error: Exception) -> InputError:
-    """One line about an error in the user's code, with where it happened."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return InputError(f"{name} must {rule}, got {text}{where}")
+@contextlib.contextmanager
+def _theirs(name: str, rule: str) -> Iterator[None]:
+    """Around the user's code: whatever it raises, ``sys.exit`` as well, is one line with the place in their file."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{name} must {rule}, got {_text(error)}{_where(error)}") from error
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    except (Exception, SystemExit):  # an error of the user's own, whose text fails
+        return type(error).__name__
+
+
+def _where(error: BaseException) -> str:
+    """The last line in the first file outside this one and the import machinery; "" where the error is of a call."""
+    ours = (_where.__code__.co_filename, importlib.__file__)
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    places = [place for place in places if place[0] not in ours and not place[0].startswith("<frozen")]
+    lines = [line for file, line in places if file == places[0][0]]
+    return f" ({Path(places[0][0]).name}, line {lines[-1]})" if lines else ""
 
 
 def _read_only(graph: Graph) -> Graph:
@@ -161,12 +183,15 @@ def _read_only(graph: Graph) -> Graph:
     return shown
 
 
+def _array(name: str, rule: str, value: Any) -> np.ndarray:
+    require(not isinstance(value, np.ma.MaskedArray), name, rule, "a masked array, whose mask would be lost")
+    with _theirs(name, rule):
+        return np.asarray(value)
+
+
 def _nodes(name: str, value: Any, n: int) -> np.ndarray:
     """(n,) bool from a mask or node numbers."""
-    try:
-        array = np.asarray(value)
-    except Exception as error:
-        raise _failure(name, "return an array of nodes", error) from error
+    array = _array(name, "return an array of nodes", value)
     if array.size == 0 and array.shape != (n,):
         return np.zeros(n, bool)
     rule = f"return a bool mask ({n},), integer node numbers, or a pair (nodes, edges)"
@@ -184,9 +209,9 @@ def _nodes(name: str, value: Any, n: int) -> np.ndarray:
 
 def _edges(name: str, value: Any, graph: Graph, nodes: np.ndarray) -> np.ndarray:
     """(E,) bool, edges between nodes that are in."""
-    array = np.asarray(value)
-    ok = array.dtype == bool and array.shape == (graph.num_edges,)
     rule = f"return traversed edges as a bool mask ({graph.num_edges},)"
+    array = _array(name, rule, value)
+    ok = array.dtype == bool and array.shape == (graph.num_edges,)
     require(ok, name, rule, f"dtype {array.dtype}, shape {array.shape}")
     loose = array & ~nodes[graph.edges].all(axis=0)
     rule = "return traversed edges with both ends in the sample"
@@ -198,10 +223,8 @@ def _draw(
     user: UserSampler, graph: Graph, rng: np.random.Generator, name: str, traversed: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """One checked draw: (n,) nodes, and (E,) edges or (0,) where not asked for."""
-    try:
+    with _theirs(name, "return nodes"):
         out = user.draw(graph, rng)
-    except Exception as error:
-        raise _failure(name, "return nodes", error) from error
     parts = out if isinstance(out, tuple) else (out,)
     require(len(parts) in (1, 2), name, "return nodes or a pair (nodes, edges)", f"a tuple of {len(parts)}")
     require(len(parts) == 2 or not traversed, name, "return (nodes, edges) with edges.train=traversed", "nodes alone")
@@ -256,10 +279,9 @@ def exact_inclusion(user: UserSampler, graph: Graph, seed: int) -> np.ndarray:
     """
     name = f"prior of sampler.path {user.name}"
     assert user.prior is not None
-    try:
-        gamma = np.asarray(user.prior(_read_only(graph)))
-    except Exception as error:
-        raise _failure(name, "return probabilities", error) from error
+    with _theirs(name, "return probabilities"):
+        stated = user.prior(_read_only(graph))
+    gamma = _array(name, "return an array of probabilities", stated)
     n = graph.num_nodes
     ok = gamma.shape == (n,) and gamma.dtype.kind in "biuf"
     require(ok, name, f"return one probability for each of {n} nodes", f"dtype {gamma.dtype}, shape {gamma.shape}")
