@@ -28,7 +28,7 @@ from jaxaudit.runtime.checks import InputError, require
 try:  # not public in Hydra 1.3; without it flags and overrides are handed on as they stand
     from hydra._internal.utils import get_args_parser
 except ImportError:  # pragma: no cover
-    get_args_parser = None  # type: ignore[assignment]
+    get_args_parser = None
 
 __all__ = ["SUBCOMMANDS", "RunFolders", "main"]
 
