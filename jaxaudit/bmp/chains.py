@@ -22,7 +22,7 @@ from jaxaudit.bmp.posterior import LEVELS, probit_interpolate
 from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real, require
 from jaxaudit.runtime.chunks import pad_rows
 
-__all__ = ["ChainPosterior", "Demands", "Report", "Settings", "by_group", "collect", "summarise"]
+__all__ = ["ChainPosterior", "Demands", "Report", "Settings", "by_group", "collect", "failed_diagnostics", "summarise"]
 
 _DIVERGENT = 0.001
 
@@ -247,6 +247,19 @@ def _warnings(engine: str, ok: np.ndarray, report: Report, problem: np.ndarray, 
             f"at most {int(np.max(report.divergences[divergent]))} each"
         )
     return tuple(found)
+
+
+def failed_diagnostics(engine: str, rhat: dict[str, float], ess: dict[str, float], divergences: int) -> tuple[str, ...]:
+    """What a reader must know before using one problem's draws; a NaN diagnostic fails too.
+
+    Example:
+        >>> failed_diagnostics("NUTS", {"r": 1.02}, {"r": 500.0}, 1)
+        ('NUTS: R-hat of r is 1.020, above 1.01', 'NUTS: 1 divergent transition')
+    """
+    found = [f"{engine}: R-hat of {x} is {value:.3f}, above 1.01" for x, value in rhat.items() if not value <= 1.01]
+    found += [f"{engine}: bulk ESS of {x} is {value:.0f}, below 400" for x, value in ess.items() if not value >= 400]
+    plural = "" if divergences == 1 else "s"
+    return (*found, f"{engine}: {divergences} divergent transition{plural}") if divergences else tuple(found)
 
 
 def by_group(groups: Any, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxaudit.bmp.chains import failed_diagnostics
 from jaxaudit.bmp.counts import distinct, validate
 from jaxaudit.bmp.table import log_likelihoods
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
@@ -166,14 +167,6 @@ def _likelihoods(tuples: np.ndarray, times: np.ndarray) -> _Data:
     return _Data(likelihood.reshape(size, _POINTS, _POINTS), np.pad(times.astype(float), (0, padding)))
 
 
-def _warnings(rhat: dict[str, float], ess: dict[str, float], divergences: int) -> tuple[str, ...]:
-    """What a reader must know before using the draws; a NaN diagnostic fails too."""
-    name = "partial pooling"
-    found = [f"{name}: R-hat of {x} is {value:.3f}, above 1.01" for x, value in rhat.items() if not value <= 1.01]
-    found += [f"{name}: bulk ESS of {x} is {value:.0f}, below 400" for x, value in ess.items() if not value >= 400]
-    return (*found, f"{name}: {divergences} divergent transitions") if divergences else tuple(found)
-
-
 def hierarchical_posterior(
     fp: Any,
     n_out: Any,
@@ -231,5 +224,5 @@ def hierarchical_posterior(
         rhat, bulk, tail = ({name: float(check(x)) for name, x in samples.items()} for check in checks)
     below = {name: np.cumsum(mass, axis=1)[:, :-1].astype(float) for name, mass in zip("lr", masses, strict=True)}
     divergences = int(divergent.sum())
-    found = _warnings(rhat, bulk, divergences)
+    found = failed_diagnostics("partial pooling", rhat, bulk, divergences)
     return HierarchicalPosterior(samples, rhat, bulk, tail, divergences, nodes, found, index, below)

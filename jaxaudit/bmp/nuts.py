@@ -21,7 +21,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaudit.bmp.chains import ChainPosterior, Demands, Report, Settings, by_group, collect, summarise
+from jaxaudit.bmp.chains import (
+    ChainPosterior,
+    Demands,
+    Report,
+    Settings,
+    by_group,
+    collect,
+    failed_diagnostics,
+    summarise,
+)
 from jaxaudit.bmp.counts import distinct, validate
 from jaxaudit.bmp.node_chain import PriorTables, node_chain, prior_tables
 from jaxaudit.bmp.pooled import PooledData, pooled_data, shared_log_likelihood
@@ -266,13 +275,6 @@ def _run_chains(keys: jax.Array, data: PooledData, scale2: jax.Array, warmup: in
     return jax.vmap(run)(keys)
 
 
-def _warnings(rhat: dict[str, float], ess: dict[str, float], divergences: int) -> tuple[str, ...]:
-    """What a reader must know before using the draws; a NaN diagnostic fails too."""
-    found = [f"NUTS: R-hat of {x} is {value:.3f}, above 1.01" for x, value in rhat.items() if not value <= 1.01]
-    found += [f"NUTS: bulk ESS of {x} is {value:.0f}, below 400" for x, value in ess.items() if not value >= 400]
-    return (*found, f"NUTS: {divergences} divergent transitions") if divergences else tuple(found)
-
-
 def pooled_nuts(
     fp: Any,
     n_out: Any,
@@ -325,4 +327,6 @@ def pooled_nuts(
     tail = {name: float(blackjax.ess_tail(x)) for name, x in samples.items()}
     divergences = int(divergent.sum())
     r, l = np.asarray(samples["r"]), np.asarray(samples["l"])
-    return NutsPosterior(r, l, rhat, bulk, tail, divergences, nodes, _warnings(rhat, bulk, divergences))
+    return NutsPosterior(
+        r, l, rhat, bulk, tail, divergences, nodes, failed_diagnostics("NUTS", rhat, bulk, divergences)
+    )

@@ -25,7 +25,7 @@ from jaxaudit.tables.density import distinct_rows, fit_basis, span_report
 from jaxaudit.tables.encode import fit_encoder
 from jaxaudit.tables.example import breast_cancer_release
 from jaxaudit.tables.overlaps import auc_without, overlap_masks
-from jaxaudit.tables.strata import outlier_strata, strata_summary
+from jaxaudit.tables.strata import Strata, outlier_strata, strata_summary
 
 __all__ = ["EvaluationConfig", "audit_example", "audit_release"]
 
@@ -161,14 +161,7 @@ def _audit(
         scores = np.stack([scored[name] for name in names])
         judged, permutation = _judge(names, scores, member, evaluation, seed, stage.advance)
         strata = outlier_strata(targets, reference)
-        masks = overlap_masks(release)
-        for name, row in zip(names, scores, strict=True):
-            judged[name] |= {
-                "auc_without": auc_without(row, member, masks, evaluation.level),
-                "strata": strata_summary(row, member, strata, level=evaluation.level),
-                "operating": operating_point(row, member, level=min(max(evaluation.level, 0.5), 0.999), seed=seed),
-            }
-
+        _judge_further(judged, scores, member, overlap_masks(release), strata, evaluation, seed)
     crossed = crossings(gate, judged)
     alarms = [f"gate crossed: {line}" for line in crossed]
     sizes = {name: len(getattr(release, name)) for name in ("members", "non_members", "synthetic", "reference")}
@@ -252,3 +245,22 @@ def _judge(
         "level": evaluation.level,
     }
     return judged, described
+
+
+def _judge_further(
+    judged: dict[str, Any],
+    scores: np.ndarray,
+    member: np.ndarray,
+    masks: Mapping[str, np.ndarray],
+    strata: Strata,
+    evaluation: EvaluationConfig,
+    seed: int,
+) -> None:
+    """Add to every attack what it does without overlapping records, by typicality, and at one fixed threshold."""
+    level = evaluation.level
+    for name, row in zip(judged, scores, strict=True):
+        judged[name] |= {
+            "auc_without": auc_without(row, member, masks, level),
+            "strata": strata_summary(row, member, strata, level=level),
+            "operating": operating_point(row, member, level=min(max(level, 0.5), 0.999), seed=seed),
+        }

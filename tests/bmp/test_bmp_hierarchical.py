@@ -5,6 +5,7 @@ from scipy.integrate import quad
 from scipy.stats import chi2, multivariate_t, norm
 
 from jaxaudit.bmp import exact_posterior, region
+from jaxaudit.bmp.chains import failed_diagnostics
 from jaxaudit.bmp.counts import distinct, validate
 from jaxaudit.bmp.hierarchical import (
     _HIGH,
@@ -14,7 +15,6 @@ from jaxaudit.bmp.hierarchical import (
     _hat_means,
     _likelihoods,
     _log_density,
-    _warnings,
     hierarchical_posterior,
 )  # fmt: skip
 from jaxaudit.runtime.checks import InputError
@@ -121,14 +121,14 @@ def test_equal_seeds_and_shapes(post):
     assert post.draws["tau_l"].shape == (2, 400)
     assert post.nodes == 7
     assert (post.draws["tau_l"] > 0).all()
-    assert post.warnings == _warnings(post.rhat, post.ess_bulk, post.divergences)
+    assert post.warnings == failed_diagnostics("partial pooling", post.rhat, post.ess_bulk, post.divergences)
 
 
 def test_warnings_name_what_fails():
-    assert _warnings({"mu_r": 1.0}, {"mu_r": 400.0}, 0) == ()
-    assert "R-hat of mu_r" in _warnings({"mu_r": np.nan}, {"mu_r": 400.0}, 0)[0]
-    assert "ESS of mu_r" in _warnings({"mu_r": 1.0}, {"mu_r": 399.0}, 0)[0]
-    assert "2 divergent" in _warnings({"mu_r": 1.0}, {"mu_r": 400.0}, 2)[0]
+    assert failed_diagnostics("partial pooling", {"mu_r": 1.0}, {"mu_r": 400.0}, 0) == ()
+    assert "R-hat of mu_r" in failed_diagnostics("partial pooling", {"mu_r": np.nan}, {"mu_r": 400.0}, 0)[0]
+    assert "ESS of mu_r" in failed_diagnostics("partial pooling", {"mu_r": 1.0}, {"mu_r": 399.0}, 0)[0]
+    assert "2 divergent" in failed_diagnostics("partial pooling", {"mu_r": 1.0}, {"mu_r": 400.0}, 2)[0]
 
 
 def test_bad_arguments():

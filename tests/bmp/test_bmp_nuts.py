@@ -6,9 +6,9 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from jaxaudit.bmp import exact_posterior, pooled_nuts, pooled_posterior, region
-from jaxaudit.bmp.chains import Demands, by_group
+from jaxaudit.bmp.chains import Demands, by_group, failed_diagnostics
 from jaxaudit.bmp.node_chain import parameters_given_rates, prior_tables, rate_target
-from jaxaudit.bmp.nuts import _group_data, _warnings, node_nuts
+from jaxaudit.bmp.nuts import _group_data, node_nuts
 from jaxaudit.bmp.pooled import pooled_data, shared_log_likelihood
 from jaxaudit.runtime.checks import InputError
 
@@ -39,7 +39,7 @@ def test_shapes_and_diagnostics(chains):
     assert chains.nodes == 6
     assert chains.quantile("r", 0.5) == pytest.approx(np.median(chains.r))
     assert set(chains.rhat) == set(chains.ess_bulk) == set(chains.ess_tail) == {"r", "l"}
-    assert chains.warnings == _warnings(chains.rhat, chains.ess_bulk, chains.divergences)
+    assert chains.warnings == failed_diagnostics("NUTS", chains.rhat, chains.ess_bulk, chains.divergences)
 
 
 def test_seed_decides_the_draws(chains):
@@ -51,11 +51,11 @@ def test_seed_decides_the_draws(chains):
 
 def test_warnings_name_what_fails():
     good = {"r": 1.0, "l": 1.009}, {"r": 400.0, "l": 1e4}, 0
-    assert _warnings(*good) == ()
-    assert "R-hat of r" in _warnings({"r": 1.02, "l": 1.0}, good[1], 0)[0]
-    assert "ESS of l" in _warnings(good[0], {"r": 500.0, "l": 399.0}, 0)[0]
-    assert "3 divergent" in _warnings(good[0], good[1], 3)[0]
-    assert len(_warnings({"r": np.nan}, {"r": np.nan}, 0)) == 2
+    assert failed_diagnostics("NUTS", *good) == ()
+    assert "R-hat of r" in failed_diagnostics("NUTS", {"r": 1.02, "l": 1.0}, good[1], 0)[0]
+    assert "ESS of l" in failed_diagnostics("NUTS", good[0], {"r": 500.0, "l": 399.0}, 0)[0]
+    assert "3 divergent" in failed_diagnostics("NUTS", good[0], good[1], 3)[0]
+    assert len(failed_diagnostics("NUTS", {"r": np.nan}, {"r": np.nan}, 0)) == 2
 
 
 def test_bad_arguments():
