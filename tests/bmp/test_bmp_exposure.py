@@ -11,17 +11,20 @@ from jaxaudit.runtime.checks import InputError
 def simulate(nodes, models, shared, seed, tau=0.0):
     """Statistics with a shift of 1 +- tau, correlated within a model: by all nodes or by class."""
     rng = np.random.default_rng(seed)
-    member, shift = rng.random((nodes, models)) < 0.5, 1 + tau * np.sqrt(3) * rng.uniform(-1, 1, (nodes, 1))
+    member, shift = rng.random((nodes, models)) < 0.5, shifts(nodes, seed, tau)
     rho, classes = (0.0, 1) if shared == "none" else (0.3, 1 if shared == "all" else 7)
     effect = rng.standard_normal((classes, models))[rng.integers(classes, size=nodes)]
     noise = np.sqrt(rho) * effect + np.sqrt(1 - rho) * rng.standard_normal((nodes, models))
     return noise + shift * member, member
 
 
-def true_sd(tau):
-    """Standard deviation over nodes of the AUC Phi(shift / sqrt 2), independent nodes."""
-    shift = 1 + tau * np.sqrt(3) * np.linspace(-1, 1, 2001)
-    return norm.cdf(shift / np.sqrt(2)).std()
+def shifts(nodes, seed, tau):
+    return 1 + tau * np.sqrt(3) * np.random.default_rng((seed, 1)).uniform(-1, 1, (nodes, 1))
+
+
+def true_sd(nodes, seed, tau):
+    """Standard deviation over these very nodes of the AUC Phi(shift / sqrt 2), independent models."""
+    return norm.cdf(shifts(nodes, seed, tau) / np.sqrt(2)).std()
 
 
 def test_spread_is_the_mean_over_pairs_of_models():
@@ -61,7 +64,7 @@ def test_spread_of_what_differs_and_of_what_does_not():
     assert none.p_value > 0.05
     assert none.sd_low == 0
     assert some.p_value < 0.01
-    assert some.sd_low < true_sd(0.5) < some.sd_high
+    assert some.sd_low < true_sd(300, 1, 0.5) < some.sd_high
     assert 0.2 < some.real_share < 0.9
 
 
@@ -87,11 +90,12 @@ def test_spread_rejects_five_percent_and_is_unbiased(shared):
     null = [auc_spread(*simulate(200, 64, shared, seed), flips=499, seed=seed) for seed in range(300)]
     rate = np.mean([x.p_value <= 0.05 for x in null])
     real = [auc_spread(*simulate(200, 64, "none", seed, 0.5), flips=99) for seed in range(150)]
-    cover = np.mean([x.sd_low <= true_sd(0.5) <= x.sd_high for x in real])
+    truth = np.array([true_sd(200, seed, 0.5) for seed in range(150)])
+    cover = np.mean([x.sd_low <= sd <= x.sd_high for x, sd in zip(real, truth, strict=True)])
     print(f"{shared}: rejected {rate:.3f}, mean variance {np.mean([x.variance for x in null]):.1e}, cover {cover:.3f}")
     assert rate < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
     assert abs(np.mean([x.variance for x in null])) < 2e-4  # DeLong's variance is a little too large
-    assert abs(np.mean([x.variance for x in real]) / true_sd(0.5) ** 2 - 1) < 0.05
+    assert abs(np.mean([x.variance for x in real]) / np.mean(truth**2) - 1) < 0.05
     assert cover > 0.84
 
 
