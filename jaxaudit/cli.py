@@ -163,7 +163,7 @@ def _release(job: Any, progress: Any) -> Any:
 
     files = job.release
     options = {
-        "attacks": job.attacks, "encoding": files.encoding, "drop": files.drop, "gen_lra": job.gen_lra,
+        "attacks": job.attacks, "encoding": files.encoding, "drop": files.drop, "settings": job.attack_settings,
         "evaluation": job.evaluation, "gate": job.gate, "seed": job.seed, "progress": progress,
     }  # fmt: skip
     named = {"members": files.members, "non_members": files.non_members, "synthetic": files.synthetic}

@@ -26,7 +26,7 @@ from jaxaudit.graph.sampling import SamplerConfig
 from jaxaudit.graph.shadow import ShadowConfig
 from jaxaudit.graph.training import TrainConfig
 from jaxaudit.runtime.checks import InputError, check_choice, require
-from jaxaudit.tables.attacks.gen_lra import GenLRAConfig
+from jaxaudit.tables.attacks import AttackSettings
 from jaxaudit.tables.audit import EvaluationConfig
 
 __all__ = ["JOBS", "CacheConfig", "GraphJob", "Job", "PlanJob", "ReleaseFiles", "ReleaseJob", "build", "read_job"]
@@ -93,19 +93,23 @@ class ReleaseFiles:
     roles: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ReleaseJob:
-    """Everything that ``audit=release`` can set."""
+@dataclass(frozen=True, kw_only=True)
+class ReleaseJob(AttackSettings):
+    """Everything that ``audit=release`` can set: the settings of the attacks, each under its name, and the rest."""
 
     audit: str
     release: ReleaseFiles = field(default_factory=ReleaseFiles)
     attacks: tuple[str, ...] = ("gen_lra", "dcr", "domias")
-    gen_lra: GenLRAConfig = field(default_factory=GenLRAConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     seed: int = 0
     devices: int = 0
     cache: CacheConfig = field(default_factory=CacheConfig)
+
+    @property
+    def attack_settings(self) -> AttackSettings:
+        """The settings of the attacks alone."""
+        return AttackSettings(**{item.name: getattr(self, item.name) for item in fields(AttackSettings)})
 
 
 Job = GraphJob | PlanJob | ReleaseJob

@@ -18,8 +18,7 @@ from jaxaudit.evaluate.roc import auc, auc_interval, tpr_at_fpr
 from jaxaudit.runtime.checks import check_int, check_real, require
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult
-from jaxaudit.tables.attacks import Attack, Score, score_attacks
-from jaxaudit.tables.attacks.gen_lra import GenLRAConfig
+from jaxaudit.tables.attacks import Attack, AttackSettings, Score, score_attacks
 from jaxaudit.tables.data import Release, load_release
 from jaxaudit.tables.density import distinct_rows, fit_basis, span_report
 from jaxaudit.tables.encode import fit_encoder
@@ -61,7 +60,7 @@ def audit_release(
     encoding: str = "standard",
     drop: str | Iterable[str] = (),
     roles: Mapping[str, Any] | None = None,
-    gen_lra: GenLRAConfig = GenLRAConfig(),
+    settings: AttackSettings = AttackSettings(),
     evaluation: EvaluationConfig = EvaluationConfig(),
     gate: GateConfig = GateConfig(),
     seed: int = 0,
@@ -80,7 +79,7 @@ def audit_release(
         drop: names of columns to leave out of all tables, before anything else.
         roles: column -> ``numeric``, ``categorical``, ``ordinal``, ``datetime``, ``id`` or ``drop``, or the levels of
             an ordinal one from low to high; the other columns' roles are inferred.
-        gen_lra: settings of the Gen-LRA attack.
+        settings: settings of the attacks.
         evaluation: settings of the intervals and of the permutation test.
         gate: limits; the attacks that cross one are listed in ``summary["gate"]``.
         seed: of every random choice.
@@ -103,11 +102,11 @@ def audit_release(
         >>> result.summary["attacks"]["dcr"]["auc"] > 0.9
         True
     """
-    _check_settings(gen_lra, evaluation, gate, seed)
+    _check_settings(settings, evaluation, gate, seed)
     progress = progress or Progress()
     with progress.stage("load"):
         release = load_release(members, non_members, synthetic, reference, seed=seed, drop=drop, roles=roles)
-    return _audit(release, attacks, encoding, gen_lra, evaluation, gate, seed, progress)
+    return _audit(release, attacks, encoding, settings, evaluation, gate, seed, progress)
 
 
 def audit_example(
@@ -115,22 +114,22 @@ def audit_example(
     *,
     encoding: str = "standard",
     drop: str | Iterable[str] = (),
-    gen_lra: GenLRAConfig = GenLRAConfig(),
+    settings: AttackSettings = AttackSettings(),
     evaluation: EvaluationConfig = EvaluationConfig(),
     gate: GateConfig = GateConfig(),
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AuditResult:
     """``audit_release`` of the embedded example, see ``jaxaudit.tables.example``."""
-    _check_settings(gen_lra, evaluation, gate, seed)
+    _check_settings(settings, evaluation, gate, seed)
     progress = progress or Progress()
     with progress.stage("load"):
         release = breast_cancer_release(seed, drop=drop)
-    return _audit(release, attacks, encoding, gen_lra, evaluation, gate, seed, progress)
+    return _audit(release, attacks, encoding, settings, evaluation, gate, seed, progress)
 
 
-def _check_settings(gen_lra: Any, evaluation: Any, gate: Any, seed: Any) -> None:
-    require(isinstance(gen_lra, GenLRAConfig), "gen_lra", "be a GenLRAConfig", type(gen_lra).__name__)
+def _check_settings(settings: Any, evaluation: Any, gate: Any, seed: Any) -> None:
+    require(isinstance(settings, AttackSettings), "settings", "be AttackSettings", type(settings).__name__)
     require(isinstance(gate, GateConfig), "gate", "be a GateConfig", type(gate).__name__)
     require(isinstance(evaluation, EvaluationConfig), "evaluation", "be an EvaluationConfig", type(evaluation).__name__)
     check_int("seed", seed, 0, 2**32 - 1)
@@ -140,7 +139,7 @@ def _audit(
     release: Release,
     attacks: Attacks,
     encoding: str,
-    gen_lra: GenLRAConfig,
+    settings: AttackSettings,
     evaluation: EvaluationConfig,
     gate: GateConfig,
     seed: int,
@@ -154,7 +153,7 @@ def _audit(
     member = np.repeat([True, False], [len(parts["members"]), len(parts["non_members"])])
 
     with progress.stage("attack", len(targets)) as stage:
-        scored = score_attacks(attacks, targets, synthetic, reference, gen_lra=gen_lra, seed=seed)
+        scored = score_attacks(attacks, targets, synthetic, reference, settings=settings, seed=seed)
         stage.advance(len(targets))
     names = list(scored)
     with progress.stage("evaluate", len(names)) as stage:
@@ -183,7 +182,7 @@ def _audit(
                     if role.given and name not in release.dropped
                 },
             },
-            "gen_lra": asdict(gen_lra),
+            **asdict(settings),
             "evaluation": asdict(evaluation),
             "gate": asdict(gate),
             "seed": seed,

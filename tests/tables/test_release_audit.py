@@ -10,7 +10,7 @@ import pytest
 
 from jaxaudit.evaluate import auc_interval, compare_aucs, detectable_auc, tpr_at_fpr
 from jaxaudit.runtime.checks import InputError
-from jaxaudit.tables.attacks import Attack, DomiasConfig, GenLRAConfig
+from jaxaudit.tables.attacks import Attack, AttackSettings, DomiasConfig, GenLRAConfig
 from jaxaudit.tables.audit import EvaluationConfig, audit_example, audit_release
 from jaxaudit.tables.density import fit_basis, span_report
 from jaxaudit.tables.encode import fit_encoder
@@ -90,7 +90,7 @@ def test_a_reference_without_variation_matters_to_densities_only() -> None:
     assert audit(["dcr", first_column], reference=same)
     for name in ("gen_lra", "domias"):
         with pytest.raises(InputError, match="reference must vary"):
-            audit([name], reference=same, gen_lra=GenLRAConfig(k=2))
+            audit([name], reference=same, settings=AttackSettings(gen_lra=GenLRAConfig(k=2)))
 
 
 def test_copies_in_the_reference_count_in_its_span() -> None:
@@ -126,8 +126,8 @@ def test_constant_columns_are_named_once() -> None:
         ({"attacks": imaginary}, "attack imaginary must return 55 finite scores, one per target, got complex"),
         ({"seed": None}, "seed must be an integer, got None"),
         ({"seed": -1}, "seed must be in"),
-        ({"gen_lra": None}, "gen_lra must be a GenLRAConfig, got NoneType"),
-        ({"gen_lra": {"k": 3}}, "gen_lra must be a GenLRAConfig, got dict"),
+        ({"settings": None}, "settings must be AttackSettings, got NoneType"),
+        ({"settings": GenLRAConfig()}, "settings must be AttackSettings, got GenLRAConfig"),
         ({"evaluation": 0.9}, "evaluation must be an EvaluationConfig, got float"),
         ({"encoding": None}, "release.encoding must be one of"),
     ],
@@ -192,9 +192,9 @@ def test_attacks_are_compared_on_the_same_records() -> None:
 
 def test_a_grid_of_settings_is_a_family_of_attacks_judged_together() -> None:
     grid = GenLRAConfig(k=(1, 5), multiplier=(0.5, 1.0))
-    result = audit(("gen_lra", "dcr"), gen_lra=grid)
+    result = audit(("gen_lra", "dcr"), settings=AttackSettings(gen_lra=grid))
     names = [f"gen_lra[k={k},h={h:g}]" for k in (1, 5) for h in (0.5, 1)]
     assert list(result.summary["attacks"]) == [*names, "dcr"]
     assert result.summary["permutation"]["attacks"] == 5
-    single = audit(("gen_lra",), gen_lra=GenLRAConfig(k=5, multiplier=0.5))
+    single = audit(("gen_lra",), settings=AttackSettings(gen_lra=GenLRAConfig(k=5, multiplier=0.5)))
     np.testing.assert_allclose(result.table["gen_lra[k=5,h=0.5]"], single.table["gen_lra"], rtol=1e-9, atol=1e-9)

@@ -7,12 +7,10 @@ scored nor on the row order of any table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxaudit.runtime.checks import InputError, require
@@ -30,6 +28,7 @@ from jaxaudit.tables.attacks.gen_lra import (
     gen_lra_scores,
 )
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
+from jaxaudit.tables.attacks.registry import ATTACKS, Attack, AttackSettings, Score, registered
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.density import as_rows
 
@@ -37,6 +36,7 @@ __all__ = [
     "ATTACKS",
     "RESERVED",
     "Attack",
+    "AttackSettings",
     "ClassifierConfig",
     "DPIConfig",
     "DomiasConfig",
@@ -54,88 +54,23 @@ __all__ = [
     "domias",
     "dpi",
     "gen_lra",
-    "gen_lra_attack",
     "gen_lra_evidence",
     "gen_lra_family",
     "gen_lra_scores",
     "local_neighbourhood",
     "logan",
     "mc",
+    "registered",
     "score_attacks",
 ]
 
 RESERVED = ("record", "member", "row", "reference_distance", "stratum")
 """Columns of records.csv that are no attack."""
 
-Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], Any]
-
-
-@dataclass(frozen=True)
-class Attack:
-    """A named attack.
-
-    Attributes:
-        name: as on the command line and in the results.
-        score: ``score(targets, synthetic, reference, key) -> (n,)``; or a family of attacks, name -> (n,).
-        description: one line for the report.
-        config: its settings, a frozen dataclass, or None where it has none.
-    """
-
-    name: str
-    score: Score
-    description: str
-    config: Any = None
-
-
-def gen_lra_attack(config: GenLRAConfig | None = None) -> Attack:
-    """Gen-LRA with the given settings.
-
-    Example:
-        >>> gen_lra_attack(GenLRAConfig(k=5)).config.k
-        5
-    """
-    config = config or GenLRAConfig()
-    description = "how much adding the record to the reference raises the density of the release around it"
-    if isinstance(config.k, tuple) or isinstance(config.multiplier, tuple):
-        return Attack("gen_lra", lambda x, s, r, key: gen_lra_family(x, s, r, config), description, config)
-    return Attack("gen_lra", lambda x, s, r, key: gen_lra_scores(x, s, r, config).scores, description, config)
-
-
-def _domias_attack(config: DomiasConfig) -> Attack:
-    description = "log density of the release minus log density of the reference at the record"
-    return Attack("domias", lambda x, s, r, key: domias(x, s, r, config), description, config)
-
-
-ATTACKS: Mapping[str, Attack] = MappingProxyType({
-    attack.name: attack
-    for attack in (
-        gen_lra_attack(),
-        Attack("dcr", lambda x, s, r, key: dcr(x, s), "minus the distance to the nearest released row"),
-        _domias_attack(DomiasConfig()),
-        Attack("dcr_diff", lambda x, s, r, key: dcr_diff(x, s, r),
-               "distance to the reference minus distance to the release, at equal ranks per row"),
-        Attack("dpi", lambda x, s, r, key: dpi(x, s, r),
-               "log odds of released against reference rows among the 20 nearest, closer ones counting more",
-               DPIConfig()),
-        Attack("density", lambda x, s, r, key: density(x, s), "log density of the release at the record",
-               DomiasConfig()),
-        Attack("mc", lambda x, s, r, key: mc(x, s, r, key=key),
-               "share of the release within the median distance from the reference to the release", MCConfig()),
-        Attack("local_neighbourhood", lambda x, s, r, key: local_neighbourhood(x, s, r, key=key),
-               "share of the release within the 5 % quantile of nearest distances in the reference",
-               LocalNeighbourhoodConfig()),
-        Attack("classifier", lambda x, s, r, key: classifier(x, s, r, key=key),
-               "probability that the record is synthetic, by balanced random forests", ClassifierConfig()),
-        Attack("logan", lambda x, s, r, key: logan(x, s, r, key=key),
-               "log odds of release against reference by an ensemble of discriminators", LoganConfig()),
-    )
-})  # fmt: skip
-"""The registered attacks, in the order of reports."""
-
 
 def score_attacks(
     attacks: str | Attack | Score | Iterable[str | Attack | Score], targets: Any, synthetic: Any, reference: Any, *,
-    gen_lra: GenLRAConfig | None = None, seed: int = 0,
+    settings: AttackSettings | None = None, gen_lra: GenLRAConfig | None = None, seed: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Scores of several attacks on the same encoded tables.
 
@@ -145,7 +80,8 @@ def score_attacks(
         targets: (n, d) numbers.
         synthetic: (m, d) numbers.
         reference: (r, d) numbers.
-        gen_lra: settings of the attack "gen_lra".
+        settings: settings of the registered attacks; None for the defaults.
+        gen_lra: settings of the attack "gen_lra", in place of those in ``settings``.
         seed: an attack's key depends on the seed and the attack's name, not on which others run.
 
     Returns:
@@ -166,7 +102,9 @@ def score_attacks(
     if isinstance(attacks, str | Attack) or callable(attacks):
         attacks = [attacks]
     require(isinstance(attacks, Iterable), "attacks", "be a list of names or functions", type(attacks).__name__)
-    chosen = [_resolve(attack, gen_lra) for attack in attacks]
+    settings = settings or AttackSettings()
+    known = registered(settings if gen_lra is None else replace(settings, gen_lra=gen_lra))
+    chosen = [_resolve(attack, known) for attack in attacks]
     names = [attack.name for attack in chosen]
     require(bool(names), "attacks", "name at least one attack", names)
     require(len(set(names)) == len(names), "attacks", "be named once each", ", ".join(names))
@@ -189,14 +127,13 @@ def score_attacks(
     return scores
 
 
-def _resolve(attack: Any, config: GenLRAConfig | None) -> Attack:
+def _resolve(attack: Any, known: Mapping[str, Attack]) -> Attack:
     if isinstance(attack, Attack):
         return attack
     if callable(attack):
         return Attack(getattr(attack, "__name__", type(attack).__name__), attack, "user-defined")
-    known = isinstance(attack, str) and attack in ATTACKS
-    require(known, "attacks", f"be among {', '.join(ATTACKS)}", attack)
-    return gen_lra_attack(config) if attack == "gen_lra" and config is not None else ATTACKS[attack]
+    require(isinstance(attack, str) and attack in known, "attacks", f"be among {', '.join(known)}", attack)
+    return known[attack]
 
 
 def _checked(name: str, raw: Any, n: int) -> np.ndarray:

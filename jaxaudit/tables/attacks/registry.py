@@ -1,0 +1,108 @@
+"""The registered attacks by name, made from their settings and from the columns of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaudit.runtime.checks import require
+from jaxaudit.tables.attacks.counting import LocalNeighbourhoodConfig, MCConfig, local_neighbourhood, mc
+from jaxaudit.tables.attacks.distance import dcr, dcr_diff
+from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
+from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra_family, gen_lra_scores
+from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
+from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
+
+__all__ = ["ATTACKS", "Attack", "AttackSettings", "Score", "registered"]
+
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], Any]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A named attack.
+
+    Attributes:
+        name: as on the command line and in the results.
+        score: ``score(targets, synthetic, reference, key) -> (n,)``; or a family of attacks, name -> (n,).
+        description: one line for the report.
+        config: its settings, a frozen dataclass, or None where it has none.
+    """
+
+    name: str
+    score: Score
+    description: str
+    config: Any = None
+
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """Settings of the registered attacks, each under its name; ``domias`` is for ``density`` as well.
+
+    Example:
+        >>> AttackSettings(gen_lra=GenLRAConfig(k=5)).gen_lra.k
+        5
+    """
+
+    gen_lra: GenLRAConfig = field(default_factory=GenLRAConfig)
+    domias: DomiasConfig = field(default_factory=DomiasConfig)
+    dpi: DPIConfig = field(default_factory=DPIConfig)
+    mc: MCConfig = field(default_factory=MCConfig)
+    local_neighbourhood: LocalNeighbourhoodConfig = field(default_factory=LocalNeighbourhoodConfig)
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+    logan: LoganConfig = field(default_factory=LoganConfig)
+
+    def __post_init__(self) -> None:
+        for item in fields(AttackSettings):  # a job of the command line adds fields of its own
+            kind: Any = item.default_factory
+            given = getattr(self, item.name)
+            require(isinstance(given, kind), item.name, f"be a {kind.__name__}", type(given).__name__)
+
+
+def registered(settings: AttackSettings | None = None) -> Mapping[str, Attack]:
+    """The attacks by name, in the order of reports.
+
+    Example:
+        >>> registered()["dcr"].description
+        'minus the distance to the nearest released row'
+    """
+    own = settings or AttackSettings()
+    attacks = (
+        _gen_lra(own.gen_lra),
+        Attack("dcr", lambda x, s, r, key: dcr(x, s), "minus the distance to the nearest released row"),
+        Attack("domias", lambda x, s, r, key: domias(x, s, r, own.domias),
+               "log density of the release minus log density of the reference at the record", own.domias),
+        Attack("dcr_diff", lambda x, s, r, key: dcr_diff(x, s, r),
+               "distance to the reference minus distance to the release, at equal ranks per row"),
+        Attack("dpi", lambda x, s, r, key: dpi(x, s, r, own.dpi),
+               "log odds of released against reference rows among the nearest, closer ones counting more", own.dpi),
+        Attack("density", lambda x, s, r, key: density(x, s, own.domias),
+               "log density of the release at the record", own.domias),
+        Attack("mc", lambda x, s, r, key: mc(x, s, r, own.mc, key=key),
+               "share of the release within the median distance from the reference to the release", own.mc),
+        Attack("local_neighbourhood",
+               lambda x, s, r, key: local_neighbourhood(x, s, r, own.local_neighbourhood, key=key),
+               "share of the release within a small quantile of nearest distances in the reference",
+               own.local_neighbourhood),
+        Attack("classifier", lambda x, s, r, key: classifier(x, s, r, own.classifier, key=key),
+               "probability that the record is synthetic, by balanced random forests", own.classifier),
+        Attack("logan", lambda x, s, r, key: logan(x, s, r, own.logan, key=key),
+               "log odds of release against reference by an ensemble of discriminators", own.logan),
+    )  # fmt: skip
+    return MappingProxyType({attack.name: attack for attack in attacks})
+
+
+def _gen_lra(config: GenLRAConfig) -> Attack:
+    description = "how much adding the record to the reference raises the density of the release around it"
+    if isinstance(config.k, tuple) or isinstance(config.multiplier, tuple):
+        return Attack("gen_lra", lambda x, s, r, key: gen_lra_family(x, s, r, config), description, config)
+    return Attack("gen_lra", lambda x, s, r, key: gen_lra_scores(x, s, r, config).scores, description, config)
+
+
+ATTACKS = registered()
+"""The registered attacks with their default settings."""
