@@ -153,7 +153,9 @@ def _audit(
     member = np.repeat([True, False], [len(parts["members"]), len(parts["non_members"])])
 
     with progress.stage("attack", len(targets)) as stage:
-        scored = score_attacks(attacks, targets, synthetic, reference, settings=settings, seed=seed)
+        scored = score_attacks(
+            attacks, targets, synthetic, reference, settings=settings, layout=encoder.layout, seed=seed
+        )
         stage.advance(len(targets))
     names = list(scored)
     with progress.stage("evaluate", len(names)) as stage:

@@ -29,12 +29,10 @@ import pandas as pd
 from jaxaudit.runtime.checks import InputError, check_choice, require
 from jaxaudit.tables.columns import column_kind, convert, ordered_levels
 from jaxaudit.tables.identifiers import identifier
+from jaxaudit.tables.layout import LEVEL_SCALE, Layout
 from jaxaudit.tables.roles import KEPT, Role, check_roles, settle
 
 __all__ = ["Encoder", "LevelColumn", "NumberColumn", "fit_encoder"]
-
-LEVEL_SCALE = 1 / np.sqrt(2)
-"""Value of a present level; two rows with different levels are at distance 1."""
 
 FARTHEST = 1e9
 """Standardised numbers are cut off here, so that squared distances stay finite in float32 as well."""
@@ -135,6 +133,31 @@ class Encoder:
     def feature_names(self) -> tuple[str, ...]:
         """Names of the d encoded columns."""
         return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def layout(self) -> Layout:
+        """Which of the d encoded columns are numbers, and which belong to one categorical column.
+
+        True/false, dates and ordinal ranks are numbers; a column "(missing)" of a number is a category of two levels.
+
+        Example:
+            >>> table = pd.DataFrame({"age": [20, 40, None], "sex": ["f", "m", "f"]})
+            >>> fit_encoder(table, table).layout
+            Layout(numeric=(0,), blocks=((1,), (2, 3)))
+        """
+        numeric: list[int] = []
+        blocks: list[tuple[int, ...]] = []
+        start = 0
+        for column in self.columns:
+            places = tuple(range(start, start + len(column.feature_names)))
+            start += len(places)
+            if isinstance(column, LevelColumn):
+                blocks.append(places)
+            else:
+                value = len(places) - column.indicator
+                numeric.extend(places[:value])
+                blocks.extend((place,) for place in places[value:])
+        return Layout(tuple(numeric), tuple(blocks))
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Encode a table; each row by itself.

@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.data import Release, load_release, read_table, reconcile
 from jaxaudit.tables.encode import FARTHEST, LevelColumn, fit_encoder
+from jaxaudit.tables.layout import infer_layout
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 TABLES = sorted((DATA / "tables").glob("*.csv.gz"))
@@ -275,6 +276,10 @@ def check_encoding(release: Release) -> None:
     for block in blocks:  # one level per row where fitted
         rows = block.encode(release.synthetic[block.name])
         np.testing.assert_allclose(rows.sum(axis=1), 1 / np.sqrt(2))
+    layout = encoder.layout
+    assert sum(len(block) > 1 for block in layout.blocks) == len(blocks)
+    assert layout.columns == len(encoder.feature_names)
+    assert infer_layout(encoder.transform(release.synthetic), encoder.transform(release.reference)) == layout
 
 
 @needs_data

@@ -28,9 +28,11 @@ from jaxaudit.tables.attacks.gen_lra import (
     gen_lra_scores,
 )
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
+from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
 from jaxaudit.tables.attacks.registry import ATTACKS, Attack, AttackSettings, Score, registered
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.density import as_rows
+from jaxaudit.tables.layout import Layout
 
 __all__ = [
     "ATTACKS",
@@ -46,16 +48,20 @@ __all__ = [
     "LocalNeighbourhoodConfig",
     "LoganConfig",
     "MCConfig",
+    "MixedConfig",
     "Score",
     "classifier",
     "dcr",
     "dcr_diff",
     "density",
+    "density_mixed",
     "domias",
+    "domias_mixed",
     "dpi",
     "gen_lra",
     "gen_lra_evidence",
     "gen_lra_family",
+    "gen_lra_mixed",
     "gen_lra_scores",
     "local_neighbourhood",
     "logan",
@@ -70,7 +76,8 @@ RESERVED = ("record", "member", "row", "reference_distance", "stratum")
 
 def score_attacks(
     attacks: str | Attack | Score | Iterable[str | Attack | Score], targets: Any, synthetic: Any, reference: Any, *,
-    settings: AttackSettings | None = None, gen_lra: GenLRAConfig | None = None, seed: int = 0,
+    settings: AttackSettings | None = None, gen_lra: GenLRAConfig | None = None, layout: Layout | None = None,
+    seed: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Scores of several attacks on the same encoded tables.
 
@@ -82,6 +89,7 @@ def score_attacks(
         reference: (r, d) numbers.
         settings: settings of the registered attacks; None for the defaults.
         gen_lra: settings of the attack "gen_lra", in place of those in ``settings``.
+        layout: which columns are numbers and which form a category; None finds it in the tables.
         seed: an attack's key depends on the seed and the attack's name, not on which others run.
 
     Returns:
@@ -103,7 +111,7 @@ def score_attacks(
         attacks = [attacks]
     require(isinstance(attacks, Iterable), "attacks", "be a list of names or functions", type(attacks).__name__)
     settings = settings or AttackSettings()
-    known = registered(settings if gen_lra is None else replace(settings, gen_lra=gen_lra))
+    known = registered(settings if gen_lra is None else replace(settings, gen_lra=gen_lra), layout)
     chosen = [_resolve(attack, known) for attack in attacks]
     names = [attack.name for attack in chosen]
     require(bool(names), "attacks", "name at least one attack", names)

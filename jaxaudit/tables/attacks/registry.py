@@ -16,7 +16,9 @@ from jaxaudit.tables.attacks.distance import dcr, dcr_diff
 from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra_family, gen_lra_scores
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
+from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
+from jaxaudit.tables.layout import Layout, infer_layout
 
 __all__ = ["ATTACKS", "Attack", "AttackSettings", "Score", "registered"]
 
@@ -42,7 +44,9 @@ class Attack:
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """Settings of the registered attacks, each under its name; ``domias`` is for ``density`` as well.
+    """Settings of the registered attacks, each under its name.
+
+    ``domias`` is for ``density`` as well, ``mixed`` for the three attacks with a kernel for categories.
 
     Example:
         >>> AttackSettings(gen_lra=GenLRAConfig(k=5)).gen_lra.k
@@ -56,6 +60,7 @@ class AttackSettings:
     local_neighbourhood: LocalNeighbourhoodConfig = field(default_factory=LocalNeighbourhoodConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     logan: LoganConfig = field(default_factory=LoganConfig)
+    mixed: MixedConfig = field(default_factory=MixedConfig)
 
     def __post_init__(self) -> None:
         for item in fields(AttackSettings):  # a job of the command line adds fields of its own
@@ -64,14 +69,19 @@ class AttackSettings:
             require(isinstance(given, kind), item.name, f"be a {kind.__name__}", type(given).__name__)
 
 
-def registered(settings: AttackSettings | None = None) -> Mapping[str, Attack]:
+def registered(settings: AttackSettings | None = None, layout: Layout | None = None) -> Mapping[str, Attack]:
     """The attacks by name, in the order of reports.
+
+    Args:
+        settings: of the attacks; None for the defaults.
+        layout: which encoded columns are numbers and which form a category; None finds it in the tables.
 
     Example:
         >>> registered()["dcr"].description
         'minus the distance to the nearest released row'
     """
     own = settings or AttackSettings()
+    mixed = own.mixed
     attacks = (
         _gen_lra(own.gen_lra),
         Attack("dcr", lambda x, s, r, key: dcr(x, s), "minus the distance to the nearest released row"),
@@ -93,6 +103,12 @@ def registered(settings: AttackSettings | None = None) -> Mapping[str, Attack]:
                "probability that the record is synthetic, by balanced random forests", own.classifier),
         Attack("logan", lambda x, s, r, key: logan(x, s, r, own.logan, key=key),
                "log odds of release against reference by an ensemble of discriminators", own.logan),
+        Attack("gen_lra_mixed", lambda x, s, r, key: gen_lra_mixed(x, s, r, mixed, layout),
+               "gen_lra with a kernel for categories beside the one for numbers", mixed),
+        Attack("domias_mixed", lambda x, s, r, key: domias_mixed(x, s, r, mixed, layout),
+               "domias with a kernel for categories beside the one for numbers", mixed),
+        Attack("density_mixed", lambda x, s, r, key: density_mixed(x, s, mixed, layout or infer_layout(s, r)),
+               "density with a kernel for categories beside the one for numbers", mixed),
     )  # fmt: skip
     return MappingProxyType({attack.name: attack for attack in attacks})
 
