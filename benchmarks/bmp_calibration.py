@@ -6,6 +6,7 @@ Writes ``benchmarks/results/bmp_calibration.json`` and ``benchmarks/results/figu
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from typing import Any
@@ -18,6 +19,9 @@ TRIALS = (20, 12)
 
 CHANNELS = [(0.2, 0.6), (0.1, 0.5), (0.3, 0.75), (0.05, 0.45), (0.6, 0.2)]
 """(p0, p1) with r, l >= .5."""
+
+POPULATION = (30, 20, 20)
+"""Nodes of a data set of the partial pooling, non-member and member trials of each."""
 
 PRIORS = (0.05, 0.2, 0.5, 0.8, 0.95)
 SMALLER_SIDE = (100, 500)
@@ -66,6 +70,28 @@ def rank_histograms(options: argparse.Namespace) -> dict[str, Any]:
             },
         }
     return found
+
+
+def hierarchical(size: int, seed: int) -> dict[str, Any]:
+    """Simulation-based calibration of partial pooling; prints the p-values and the nodes' coverage."""
+    from jaxaudit.bmp.population_calibration import calibrate_populations, simulate_populations
+
+    start = time.perf_counter()
+    found = calibrate_populations(simulate_populations(size, *POPULATION, seed=seed), *POPULATION[1:], seed=seed)
+    for name, c in found.ranks.items():
+        print(f"{'hierarchical':>20} {name}: chi-square p {c.p:.3f}, {size} data sets", flush=True)
+    for name, (share, error) in found.covered.items():
+        print(f"hierarchical: 90 % intervals of the nodes' {name} cover {share:.3f}, standard error {error:.3f}")
+    return {
+        "simulations": size,
+        "nodes": POPULATION[0],
+        "trials": POPULATION[1:],
+        "seed": seed,
+        "seconds": time.perf_counter() - start,
+        "divergences": int(found.divergences.sum()),
+        "ranks": {q: {"histogram": c.histogram.tolist(), "p": c.p} for q, c in found.ranks.items()},
+        "covered": {q: {"share": share, "standard_error": error} for q, (share, error) in found.covered.items()},
+    }
 
 
 def coverage(replications: int, seed: int) -> list[dict[str, Any]]:
@@ -143,9 +169,18 @@ def main() -> None:
     parser.add_argument("--nuts", type=int, default=500)
     parser.add_argument("--mhaar", type=int, default=300)
     parser.add_argument("--replications", type=int, default=500)
+    parser.add_argument("--hierarchical", type=int, default=240, help="data sets of 30 nodes")
+    parser.add_argument("--only", choices=["hierarchical"], help="run this part alone, the record keeps the others")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    record: dict[str, Any] = {"machine": machine("jax", "blackjax", "numpy", "scipy"), "trials": TRIALS}
+    record: dict[str, Any]
+    if options.only:
+        record = json.loads((RESULTS / "bmp_calibration.json").read_text())
+        record["hierarchical"] = hierarchical(options.hierarchical, options.seed)
+        record["hierarchical"]["command"] = machine()["command"]
+        print(f"wrote {os.path.relpath(save('bmp_calibration', record))}")
+        return
+    record = {"machine": machine("jax", "blackjax", "numpy", "scipy"), "trials": TRIALS}
     record["coverage"] = rows = coverage(options.replications, options.seed)
     for kind in ("functional", "paper"):
         shares = np.array([[row[name][kind]["covered"] for name in "lr"] for row in rows])
@@ -156,6 +191,7 @@ def main() -> None:
     least = min(row[k] for row in rows for k in ("zero_l", "zero_r"))
     print(f"null: Clopper-Pearson bound 0 in at least {least:.3f}")
     record["calibration"] = rank_histograms(options)
+    record["hierarchical"] = hierarchical(options.hierarchical, options.seed)
     figure(record["calibration"])
     print(f"wrote {os.path.relpath(save('bmp_calibration', record))}")
 

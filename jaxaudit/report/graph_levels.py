@@ -17,7 +17,7 @@ __all__ = ["groups_section", "optimistic", "posterior_section", "usable_groups"]
 _Q = ("q05", "q50", "q95")
 _HEADS = ("5 %", "50 %", "95 %")
 _MOST_GROUPS = 30
-_GRID_END = 14  # of the grid of jaxaudit.bmp.hierarchical
+_GRID_END = 14  # of the grid of jaxaudit.bmp.population
 _BY = {
     "degree": "degree (bins of about equal size)",
     "class": "class",
