@@ -2,6 +2,7 @@
 
 The product over nodes takes them as independent. Models are what is independent, so columns of the decision matrix
 are left out or resampled; decisions and masks stay as they are, for a refit on duplicated models would be biased.
+Where draws are complementary pairs, pairs are what is independent: the two models of one stay together.
 Counts become weighted sums, and every replicate's posterior comes from one table of the tuples that occur.
 
 ``jackknife`` leaves out one block of models after the other (Quenouille 1949; Tukey 1958): the counts stay binomial.
@@ -73,7 +74,7 @@ class BootstrapPosterior:
 
 
 def model_weights(models: int, replicates: int, scheme: str, seed: int) -> np.ndarray:
-    """How often each model occurs in each replicate, (replicates, models) int64.
+    """How often each model (or pair) occurs in each replicate, (replicates, models) int64.
 
     A bootstrap replicate k depends on (seed, k) only. The jackknife has one replicate per block of models, blocks drawn
     at random and of sizes that differ by at most one.
@@ -149,6 +150,7 @@ def bootstrap_posterior(
     *,
     replicates: int = 32,
     scheme: str = "jackknife",
+    paired: bool = False,
     seed: int = 0,
 ) -> BootstrapPosterior:
     """Pooled posterior of (l, r) with an interval that allows for the models that all nodes share.
@@ -161,16 +163,17 @@ def bootstrap_posterior(
         counted: (n, K) bool, the decisions that count.
         member: (n, K) bool memberships.
         prior_scale2: squared scale of the half-normal priors, in [0.01, 10_000].
-        replicates: number of blocks, or of bootstrap samples, >= 2; no more blocks than models are made.
+        replicates: number of blocks, or of bootstrap samples, >= 2; no more blocks than models (pairs) are made.
         scheme: one of ``SCHEMES``.
+        paired: models 2j and 2j + 1 are complements: pairs are left out or drawn, K is even.
         seed: >= 0.
 
     Returns:
         BootstrapPosterior.
 
     Raises:
-        InputError: shapes or settings that break a rule, fewer than four counted models, or a (re)sample in which no
-            node has data on both sides.
+        InputError: shapes or settings that break a rule, fewer than four counted models (pairs), or a (re)sample in
+            which no node has data on both sides.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -185,10 +188,12 @@ def bootstrap_posterior(
     check_int("seed", seed, 0)
     said, counted, member = decision_matrices(said_member, counted, member)
     use = counted.any(axis=0)
-    require(int(use.sum()) >= 4, "counted", "count at least four models", int(use.sum()))
+    require(not paired or use.size % 2 == 0, "member", "have an even number of models in pairs", use.size)
+    units, unit = np.unique(np.flatnonzero(use) // (2 if paired else 1), return_inverse=True)
+    require(units.size >= 4, "counted", f"count at least four {'pairs' if paired else 'models'}", units.size)
     said, counted, member = (x[:, use] for x in (said, counted, member))
-    blocks = min(replicates, said.shape[1]) if scheme == "jackknife" else replicates
-    weights = model_weights(said.shape[1], blocks, scheme, seed)
+    blocks = min(replicates, units.size) if scheme == "jackknife" else replicates
+    weights = model_weights(units.size, blocks, scheme, seed)[:, unit]
     whole = np.ones((1, said.shape[1]), np.int64)
     tuples, times, nodes = _regroup(weighted_counts(said, counted, member, np.concatenate([whole, weights])))
     require(int(nodes.min()) > 0, "counts", "leave a node with data on both sides in every resample", "none")

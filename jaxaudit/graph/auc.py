@@ -6,6 +6,7 @@ multiplicities, nothing is refitted, and one matrix product gives all replicates
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,8 @@ from jaxaudit.runtime.chunks import chunked_map, rows_per_chunk
 from jaxaudit.runtime.keys import host_rng
 
 __all__ = [
-    "AttackAUC", "attack_auc", "constant_score_auc", "cross_fitted_interval", "interval", "model_weights", "node_mean",
-    "pooled_auc", "pooled_replicates", "recentred", "within_node_auc",
+    "AttackAUC", "attack_auc", "constant_score_auc", "cross_fitted_interval", "half_weights", "interval",
+    "model_weights", "node_mean", "pooled_auc", "pooled_replicates", "recentred", "within_node_auc",
 ]  # fmt: skip
 
 _REPLICATES = 400
@@ -64,6 +65,24 @@ def model_weights(groups: np.ndarray, replicates: int, rng: np.random.Generator)
         columns = np.flatnonzero(groups == group)
         weights[:, columns] = rng.multinomial(columns.size, np.full(columns.size, 1 / columns.size), size=replicates)
     return weights
+
+
+def half_weights(sizes: Sequence[int], replicates: int, seed: int) -> list[np.ndarray]:
+    """Per half, (1 + replicates, size) multiplicities of its resampled models, led by ones.
+
+    The draws of a half depend on (seed, its place) only, and a replicate not on how many there are: every table of one
+    audit resamples the same ensembles.
+
+    Example:
+        >>> [weights.sum(axis=1).tolist() for weights in half_weights([3, 2], 1, 0)]
+        [[3.0, 3.0], [2.0, 2.0]]
+    """
+    return [
+        np.concatenate(
+            [np.ones((1, size)), model_weights(np.zeros(size), replicates, host_rng(seed, "bootstrap-half", place))]
+        )
+        for place, size in enumerate(sizes)
+    ]
 
 
 @jax.jit
@@ -267,13 +286,13 @@ def attack_auc(
     """
     count, size = member.shape[1], 2 if paired else 1
     odd = halves(count, paired)
-    rng = host_rng(seed, "bootstrap")
-    free, split = (
-        np.concatenate([np.ones((1, count)), np.repeat(model_weights(groups[::size], replicates, rng), size, axis=1)])
-        for groups in (np.zeros(count), odd)
-    )
+    units = [int(half.sum()) // size for half in (odd, ~odd)]
+    split = [np.repeat(drawn, size, axis=1) for drawn in half_weights(units, replicates, seed)]
+    free = np.repeat(model_weights(np.zeros(sum(units)), replicates, host_rng(seed, "bootstrap")), size, axis=1)
+    free = np.concatenate([np.ones((1, count)), free])
     ratio = cross_fitted_ratio(statistic, member, paired=paired)
-    both = np.stack([within_node_auc(ratio[:, half], member[:, half], split[:, half]) for half in (odd, ~odd)])
+    halved = list(zip((odd, ~odd), split, strict=True))
+    both = np.stack([within_node_auc(ratio[:, half], member[:, half], drawn) for half, drawn in halved])
     node_ratio = node_mean(both[..., 0])
     node_standardised = within_node_auc(statistic, member, free)
     within, standardised = float(node_mean(node_ratio)), node_mean(node_standardised)
@@ -281,13 +300,13 @@ def attack_auc(
     posterior = ratio + (np.log(prior) - np.log1p(-prior))[:, None]
     # Inside each half, then averaged: the halves' scores come from two fits, and their directions correlate.
     pooled, with_prior = (
-        np.stack([pooled_replicates(score[:, half], member[:, half], split[:, half]) for half in (odd, ~odd)])
+        np.stack([pooled_replicates(score[:, half], member[:, half], drawn) for half, drawn in halved])
         for score in (ratio, posterior)
     )
     if paired:
         standardised, directions, pooled, with_prior = map(recentred, (standardised, directions, pooled, with_prior))
     over_all, over_all_prior = (float(node_mean(each[:, 0])) for each in (pooled, with_prior))
-    models = count // size // 2  # units in each half
+    models = min(units)
     return AttackAUC(
         within, cross_fitted_interval(within, directions, models),
         float(standardised[0]), interval(standardised[1:], count // size),

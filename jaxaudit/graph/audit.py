@@ -27,6 +27,7 @@ from jaxaudit.graph.posteriors import (
     node_column,
     share_models,
 )
+from jaxaudit.graph.rates import global_attack
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples, as_sampler, stored_priors, stored_samples
 from jaxaudit.graph.shadow import INFERENCE, Ensemble, ShadowConfig, train_and_query
 from jaxaudit.graph.summary import (
@@ -144,7 +145,7 @@ def audit_graph(
     with progress.stage("posterior"):
         found = infer_posteriors(counts, prior, graph, posterior, bmp, column, seed)
     with progress.stage("shared models"):
-        shared, alarms = share_models(counts, member, bmp, seed)
+        shared, alarms = share_models(counts, member, bmp, seed, paired=sampler.paired)
     with progress.stage("exposure"):
         exposure = measure_exposure(counts, attacked.statistic, member, sampler.paired, seed)
     table = _table(graph, priors, counts, attacked.auc, found, exposure)
@@ -153,6 +154,7 @@ def audit_graph(
         table, samples, priors, ensemble, accuracy, counts, attacked.auc, attack, bmp.definition, prior, seed
     )
     summary |= found.blocks | {
+        "global_attack": global_attack(counts, attacked.statistic, member, attack, paired=sampler.paired, seed=seed),
         "attacks": attacked.rows, "rules": attacked.rules, "heterogeneity": exposure.heterogeneity,
         "readings": readings(table, prior), "bmdp": given_others(sampler, priors, bmp.definition),
     }  # fmt: skip

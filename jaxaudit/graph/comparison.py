@@ -22,22 +22,23 @@ from jaxaudit.graph.attacks import (
 from jaxaudit.graph.attacks.rules import fixed_fpr_decisions
 from jaxaudit.graph.auc import (
     cross_fitted_interval,
-    interval,
-    model_weights,
+    half_weights,
     node_mean,
     pooled_replicates,
     recentred,
     within_node_auc,
 )
+from jaxaudit.graph.rates import fixed_fpr_rates, resampled_rates
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
-from jaxaudit.runtime.keys import host_rng
 
 __all__ = ["LEVELS", "AttackRow", "compare_attacks", "compare_rules", "default_attacks", "named_attacks"]
 
 LEVELS = (0.01, 0.001)
 """False-positive rates at which realised true-positive rates are stated."""
-_REPLICATES = 200
-_DEFAULT = ("likelihood_ratio", "likelihood_ratio_offline", "rmia", "base", "loss", "entropy")
+_REPLICATES = 400
+_DEFAULT = (
+    "likelihood_ratio", "likelihood_ratio_shrunken", "likelihood_ratio_offline", "rmia", "base", "loss", "entropy",
+)  # fmt: skip
 """What ``default`` stands for: quick, and known from the literature."""
 
 
@@ -47,12 +48,13 @@ class AttackRow:
 
     Attributes:
         attack: registered name.
-        values: ``within_node_auc``: mean over nodes of the AUC across models. ``pooled_auc``: over all (node, model)
-            pairs. ``target_auc``: AUC over nodes of one model, mean over target models (what public tools report).
+        values: ``within_node_auc``: mean over nodes of ``node_auc``. ``pooled_auc``: over all (node, model) pairs.
+            ``target_auc``: AUC over nodes of one model, mean over target models (what public tools report).
             ``tpr_at_0.01``, ``tpr_at_0.001``: realised true-positive rate over nodes at a false-positive rate of at
             most that, mean over target models; never interpolated.
         intervals: the same names, 95 %, models resampled.
-        node_auc: (n,) within-node AUC, NaN where undefined.
+        node_auc: (n,) AUC across models, mean of the directions in which it is defined, NaN where in none
+            (``AttackAUC.node_likelihood_ratio`` is that of ``likelihood_ratio``).
     """
 
     attack: str
@@ -113,16 +115,18 @@ def _direction(scores: np.ndarray, member: np.ndarray, weights: np.ndarray) -> t
 
 
 def _row(
-    name: str, directions: list[tuple[np.ndarray, np.ndarray]], weights: np.ndarray, units: int, paired: bool
+    name: str, directions: list[tuple[np.ndarray, np.ndarray]], weights: list[np.ndarray], units: int, paired: bool
 ) -> AttackRow:
-    found = [_direction(scores, member, weights) for scores, member in directions]
+    found = [_direction(*scored, drawn) for scored, drawn in zip(directions, weights, strict=True)]
+    node_auc = node_mean(np.stack([by_node for _, by_node in found]))
     values, intervals = {}, {}
     for figure in found[0][0]:
-        both = np.stack([one[0][figure] for one in found])
-        values[figure] = float(np.mean(both[:, 0]))
+        both = np.stack([one[figure] for one, _ in found])
+        # A node without a pair in one direction counts as much as any other: the mean is over nodes, not directions.
+        values[figure] = float(node_mean(node_auc if figure == "within_node_auc" else both[:, 0]))
         both = recentred(both) if paired else both
         intervals[figure] = cross_fitted_interval(values[figure], both, units)
-    return AttackRow(name, values, intervals, node_mean(np.stack([one[1] for one in found])))
+    return AttackRow(name, values, intervals, node_auc)
 
 
 def compare_attacks(
@@ -182,13 +186,11 @@ def compare_attacks(
         inside = np.asarray(target_member, bool)
         require(inside.shape == np.shape(target.statistic), "target_member", "have the targets' shape", inside.shape)
         fits, paired = [(observed, member, target, inside)], False
-    count = min(fit[3].shape[1] for fit in fits)
     size = 2 if paired else 1
-    fits = [(a, b, select(c, np.arange(count)), d[:, :count]) for a, b, c, d in fits]  # an odd K: one even model less
-    drawn = model_weights(np.zeros(count // size), replicates, host_rng(seed, "bootstrap-attacks"))
-    weights = np.concatenate([np.ones((1, count)), np.repeat(drawn, size, axis=1)])
+    sizes = [fit[3].shape[1] // size for fit in fits]
+    weights = [np.repeat(drawn, size, axis=1) for drawn in half_weights(sizes, replicates, seed)]
     return [
-        _row(name, [(score_targets(name, *fit[:3], context), fit[3]) for fit in fits], weights, count // size, paired)
+        _row(name, [(score_targets(name, *fit[:3], context), fit[3]) for fit in fits], weights, min(sizes), paired)
         for name in names
     ]
 
@@ -238,8 +240,8 @@ def compare_rules(
         replicates: resampled ensembles.
 
     Returns:
-        rows: ``rule``, ``prior`` (aware or blind), ``accuracy``, ``balanced_accuracy``, ``tpr``, ``fpr``, each with a
-        ``_ci`` over resampled odd models (pairs, when paired), and ``decisions``, how many there are.
+        rows: ``rule``, ``prior`` (aware or blind), and what ``rates.resampled_rates`` returns of the odd models'
+        decisions (for fixed_fpr, blind, whose thresholds those models help to set: ``rates.fixed_fpr_rates``).
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -249,12 +251,12 @@ def compare_rules(
         ['likelihood', 'likelihood']
     """
     check_real("level", level, 0, 1, open_low=True, open_high=True)
-    member, prior = np.asarray(member, bool), np.asarray(prior, np.float64)
+    statistic, member, prior = np.asarray(statistic), np.asarray(member, bool), np.asarray(prior, np.float64)
     require(prior.shape == member.shape[:1], "prior", f"have the shape {member.shape[:1]}", prior.shape)
     require(bool(((prior >= 0) & (prior <= 1)).all()), "prior", "be in [0, 1]", "values outside")
     ratio = cross_fitted_ratio(statistic, member, variance, paired)
     odd = halves(member.shape[1], paired)
-    own, fitted = fixed_fpr_decisions(np.asarray(statistic), member, level)
+    own, fitted = fixed_fpr_decisions(statistic, member, level)
     average = float(prior_log_odds(np.array([prior.mean()]))[0])
     with np.errstate(invalid="ignore"):
         posterior = ratio + prior_log_odds(prior)[:, None]
@@ -265,29 +267,13 @@ def compare_rules(
             ("fixed_fpr", "blind"): own, ("fixed_fpr", "aware"): posterior > cut,
             ("prior_only", "aware"): np.broadcast_to(prior[:, None] > 0.5, member.shape),
         }  # fmt: skip
-    use = (np.isfinite(ratio) & fitted[:, None])[:, odd]
-    size = 2 if paired else 1
-    units = int(odd.sum()) // size
-    drawn = model_weights(np.zeros(units), replicates, host_rng(seed, "bootstrap-rules"))
-    weights = np.concatenate([np.ones((1, units * size)), np.repeat(drawn, size, axis=1)])
-    inside = member[:, odd]
+    use = np.isfinite(ratio) & fitted[:, None] & odd
     return [
-        {"rule": rule, "prior": knows} | _rates(decision[:, odd], use, inside, weights, units)
+        {"rule": rule, "prior": knows}
+        | (
+            fixed_fpr_rates(statistic, use, member, level, paired=paired, seed=seed)
+            if (rule, knows) == ("fixed_fpr", "blind")
+            else resampled_rates(decision, use, member, paired=paired, seed=seed, replicates=replicates)
+        )
         for (rule, knows), decision in said.items()
     ]
-
-
-def _rates(said: np.ndarray, use: np.ndarray, member: np.ndarray, weights: np.ndarray, units: int) -> dict[str, Any]:
-    """Rates over all used decisions, with intervals from reweighted models."""
-    sums = [(use & part).sum(axis=0) for part in (member & said, member, ~member & said, ~member)]
-    tp, positives, fp, negatives = (weights @ part for part in sums)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        tpr, fpr = tp / positives, fp / negatives
-        rates = {
-            "accuracy": (tp + negatives - fp) / (positives + negatives), "balanced_accuracy": (tpr + 1 - fpr) / 2,
-            "tpr": tpr, "fpr": fpr,
-        }  # fmt: skip
-    out: dict[str, Any] = {}
-    for name, values in rates.items():
-        out[name], out[f"{name}_ci"] = float(values[0]), list(interval(values[1:], units))
-    return out | {"decisions": int(use.sum())}

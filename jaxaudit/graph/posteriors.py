@@ -289,19 +289,31 @@ def _population(
     return block, found.warnings
 
 
-def share_models(counts: Counts, member: np.ndarray, config: BMPConfig, seed: int) -> tuple[dict[str, Any], list[str]]:
+def share_models(
+    counts: Counts, member: np.ndarray, config: BMPConfig, seed: int, paired: bool = False
+) -> tuple[dict[str, Any], list[str]]:
     """The pooled interval with the uncertainty of the models that all nodes share, and what to warn of.
+
+    Args:
+        counts: errors of the n nodes.
+        member: (n, K) bool.
+        config: which scheme, and the prior.
+        seed: of blocks or draws.
+        paired: models 2j and 2j + 1 are complements: pairs are left out or drawn.
 
     Returns:
         ``r`` and ``l`` (median, naive, interval, spread, inflation), scheme and dropped; empty where it is not asked
-        for or there is no auditable node; and sentences.
+        for, or with fewer than eight models or four judged ones (pairs); and sentences.
     """
     ok = counts.auditable
-    if config.resampling == "none" or not ok.any() or member.shape[1] < 8:
+    judged = np.flatnonzero(counts.counted[ok].any(axis=0)) // (2 if paired else 1)
+    few = member.shape[1] < 8 or np.unique(judged).size < 4
+    if config.resampling == "none" or few:
         return {}, []
     found = bmp.bootstrap_posterior(
         counts.said_member[ok], counts.counted[ok], member[ok], config.prior_scale2, scheme=config.resampling,
-        replicates=min(32, member.shape[1] // 2) if config.resampling == "jackknife" else 100, seed=seed,
+        replicates=min(32, member.shape[1] // 2) if config.resampling == "jackknife" else 100, paired=paired,
+        seed=seed,
     )  # fmt: skip
     block: dict[str, Any] = {"scheme": found.scheme, "dropped": found.dropped}
     warnings = []

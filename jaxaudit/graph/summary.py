@@ -9,16 +9,15 @@ import pandas as pd
 
 from jaxaudit import bmp
 from jaxaudit.graph.attacks import AttackConfig, Counts
-from jaxaudit.graph.auc import AttackAUC, interval, model_weights
+from jaxaudit.graph.auc import AttackAUC
 from jaxaudit.graph.data import Graph
 from jaxaudit.graph.noise import NoiseConfig
 from jaxaudit.graph.sampling import Priors, SamplerConfig, Samples
 from jaxaudit.graph.shadow import Ensemble
 from jaxaudit.graph.training import TrainConfig
-from jaxaudit.runtime.keys import host_rng
 
 __all__ = [
-    "accuracies", "find_warnings", "given_others", "global_attack", "readings", "summarise", "training_warnings",
+    "accuracies", "find_warnings", "given_others", "readings", "summarise", "training_warnings",
 ]  # fmt: skip
 
 _REPLICATES = 400
@@ -61,35 +60,6 @@ def _quantile(values: np.ndarray, q: float) -> float:
     low, high = defined[int(np.floor(q * (defined.size - 1)))], defined[int(np.ceil(q * (defined.size - 1)))]
     share = q * (defined.size - 1) % 1
     return float(low if low == high else (1 - share) * low + share * high)
-
-
-def global_attack(counts: Counts, member: np.ndarray, attack: AttackConfig, seed: int) -> dict[str, Any]:
-    """Error rates over all counted decisions of auditable nodes, with intervals from resampled models."""
-    use = counts.counted & counts.auditable[:, None]
-    sums = {
-        "tp": (use & member & counts.said_member).sum(axis=0), "positives": (use & member).sum(axis=0),
-        "fp": (use & ~member & counts.said_member).sum(axis=0), "negatives": (use & ~member).sum(axis=0),
-    }  # fmt: skip
-    judged = np.flatnonzero(use.any(axis=0))
-    models = member.shape[1]
-    weights = np.zeros((_REPLICATES + 1, models))
-    weights[0] = 1
-    if judged.size:
-        rng = host_rng(seed, "bootstrap-decisions")
-        weights[1:, judged] = model_weights(np.zeros(judged.size), _REPLICATES, rng)
-    tp, positives, fp, negatives = (weights @ sums[name] for name in ("tp", "positives", "fp", "negatives"))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rates = {
-            "accuracy": (tp + negatives - fp) / (positives + negatives),
-            "balanced_accuracy": (tp / positives + 1 - fp / negatives) / 2,
-            "tpr": tp / positives,
-            "fpr": fp / negatives,
-        }
-    out: dict[str, Any] = {"rule": attack.rule, "level": attack.level if attack.rule == "fixed_fpr" else float("nan")}
-    for name, values in rates.items():
-        out[name] = float(values[0])
-        out[f"{name}_ci"] = list(interval(values[1:], judged.size))
-    return out | {"decisions": int(use.sum())}
 
 
 def _limits(table: pd.DataFrame) -> dict[str, Any]:
@@ -142,7 +112,6 @@ def summarise(
             },
         },
         "prior_only_auc": auc.prior_only,
-        "global_attack": global_attack(counts, samples.nodes.T, attack, seed),
         "nodes": {
             "total": len(table), "auditable": int(table.auditable.sum()),
             "prior_zero": int((priors.gamma <= 0).sum()), "prior_one": int((priors.gamma >= 1).sum()),

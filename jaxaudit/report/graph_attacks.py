@@ -177,10 +177,11 @@ def rules_section(summary: Mapping[str, Any]) -> Section:
 
 def _global_table(rule: Mapping[str, Any]) -> Table:
     level = get(rule, "level")
+    split = rule.get("rule") == "fixed_fpr"
+    how = "split halves of the models" if split else "resampled judged models, the rule as fitted"
     name = f"Rule {rule.get('rule', 'not stated')}" + ("" if math.isnan(level) else f" at level {number(level, 2)}")
     return Table(
-        f"{name}: {count(get(rule, 'decisions'))} decisions over all auditable nodes, with 95 % intervals over "
-        "resampled models",
+        f"{name}: {count(get(rule, 'decisions'))} decisions over all auditable nodes, with 95 % intervals from {how}",
         _RATE_HEADS, (tuple(beside(get(rule, d), rule.get(f"{d}_ci")) for d in _RATES),), left=0,
     )  # fmt: skip
 

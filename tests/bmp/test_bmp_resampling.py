@@ -68,6 +68,25 @@ def test_replicates_are_posteriors_of_repeated_or_missing_columns(decisions, pos
             assert post.naive["r"] == pytest.approx([own.quantile("r", q) for q in QUANTILES[::2]], rel=0.01)
 
 
+@pytest.mark.parametrize("scheme", ["jackknife", "bootstrap"])
+def test_pairs_stay_together(decisions, scheme):
+    """Where a pair has one model that counts nowhere, the other stands for it."""
+    said, counted, member = decisions
+    post = bootstrap_posterior(said, counted, member, replicates=3, scheme=scheme, paired=True, seed=3)
+    weights = model_weights(6, 3, scheme, 3)
+    for k in (0, 2):
+        columns = np.repeat(np.arange(12), np.repeat(weights[k], 2))
+        s, c, m = (x[:, columns] for x in (said, counted, member))
+        own = pooled_posterior((s & c & ~m).sum(1), (c & ~m).sum(1), (~s & c & m).sum(1), (c & m).sum(1))
+        assert [post.replicate_median[x][k] for x in "rl"] == pytest.approx(
+            [own.quantile(x, 0.5) for x in "rl"], rel=0.01
+        )
+    with pytest.raises(InputError, match="even number"):
+        bootstrap_posterior(said[:, 1:], counted[:, 1:], member[:, 1:], paired=True)
+    with pytest.raises(InputError, match="four pairs"):
+        bootstrap_posterior(said[:, :6], counted[:, :6], member[:, :6], paired=True)
+
+
 def test_interval_stretches_the_posterior(post):
     for x in "rl":
         assert post.inflation[x] >= 1
@@ -132,3 +151,31 @@ def test_coverage_with_and_without_a_shared_effect_of_the_model(rho):
     assert (stretched >= naive).all()
     if rho:
         assert naive[0] < 0.9 - 3 * np.sqrt(0.09 / runs)
+
+
+def simulate_pairs(nodes, pairs, rho, alike, seed):
+    """As ``simulate`` on complementary draws; a share ``alike`` of what a model has of its own is its pair's."""
+    rng = np.random.default_rng(seed)
+    alpha, beta = np.random.default_rng(1).uniform(0.1, 0.4, (2, nodes, 1))  # the same nodes in every audit
+    half = rng.random((nodes, pairs)) < 0.5
+    member = np.stack([half, ~half], axis=2).reshape(nodes, 2 * pairs)
+    own = np.sqrt(1 - alike) * rng.normal(size=2 * pairs) + np.sqrt(alike) * np.repeat(rng.normal(size=pairs), 2)
+    z = np.sqrt(rho) * own + np.sqrt(1 - rho) * rng.standard_normal(member.shape)
+    return z < norm.ppf(np.where(member, 1 - beta, alpha)), np.ones_like(member), member
+
+
+@pytest.mark.slow
+def test_spread_over_pairs_is_that_of_repeated_audits():
+    """The two models of a pair have something in common, which single models would take for twice the data."""
+    logs, spread, runs = [], {True: [], False: []}, 60
+    for seed in range(runs):
+        drawn = simulate_pairs(100, 12, 0.3, 1.0, seed)
+        for paired in (True, False):
+            post = bootstrap_posterior(*drawn, replicates=12, paired=paired, seed=seed)
+            spread[paired].append([post.spread[x] for x in "rl"])
+        logs.append([np.log(post.median[x]) for x in "rl"])
+    true = np.std(logs, axis=0, ddof=1)
+    ratio = {key: np.sqrt(np.mean(np.square(value), axis=0)) / true for key, value in spread.items()}
+    print(f"estimated over true spread of (r, l): pairs {ratio[True]}, single models {ratio[False]}")
+    assert (np.abs(ratio[True] - 1) < 3 / np.sqrt(2 * runs)).all()
+    assert (ratio[False] < 0.85 * ratio[True]).all()

@@ -93,6 +93,13 @@ def test_shared_models_and_exposure_are_those_of_the_library(counts: Counts, mem
     block, warnings = share_models(counts, member, BMPConfig(), 3)
     direct = bmp.bootstrap_posterior(counts.said_member[ok], counts.counted[ok], member[ok], replicates=8, seed=3)
     assert block["r"]["interval"] == pytest.approx(list(direct.interval["r"]))
+    parts = counts.said_member[ok], counts.counted[ok], member[ok]
+    pairs = bmp.bootstrap_posterior(*parts, replicates=8, paired=True, seed=3)
+    found = share_models(counts, member, BMPConfig(), 3, paired=True)[0]
+    assert found["r"]["spread"] == pytest.approx(pairs.spread["r"])
+    assert found["r"]["spread"] != pytest.approx(block["r"]["spread"])
+    few = count_errors(np.where(np.arange(16) < 6, 1.0 * member, np.nan), member)  # three pairs that did not diverge
+    assert share_models(few, member, BMPConfig(), 3, paired=True) == ({}, [])
     assert len(warnings) == sum(direct.inflation[x] > 1.5 for x in ("r", "l"))
     statistic = np.random.default_rng(1).normal(size=member.shape) + 1.5 * member
     exposure = measure_exposure(counts, statistic, member, False, 3)
