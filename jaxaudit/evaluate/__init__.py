@@ -1,5 +1,8 @@
 """Evaluation of membership attacks: ROC numbers with intervals, and control of multiplicity."""
 
+from jaxaudit.evaluate.bands import Bands, roc_bands
+from jaxaudit.evaluate.bca import auc_bca
+from jaxaudit.evaluate.epsilon import one_run_epsilon
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import PermutationTest, max_permutation
 from jaxaudit.evaluate.operating import operating_point
@@ -15,11 +18,13 @@ from jaxaudit.evaluate.roc import (
 )
 
 __all__ = [
+    "Bands",
     "GateConfig",
     "PairedComparison",
     "PermutationTest",
     "RocCurve",
     "auc",
+    "auc_bca",
     "auc_interval",
     "auc_variance",
     "clopper_pearson",
@@ -27,7 +32,9 @@ __all__ = [
     "crossings",
     "detectable_auc",
     "max_permutation",
+    "one_run_epsilon",
     "operating_point",
+    "roc_bands",
     "roc_curve",
     "tpr_at_fpr",
 ]

@@ -13,9 +13,18 @@ import numpy as np
 from scipy import optimize, stats
 
 from jaxaudit.runtime.checks import check_choice, check_finite, check_int, check_real, require
-from jaxaudit.runtime.keys import host_rng
 
-__all__ = ["RocCurve", "auc", "auc_interval", "clopper_pearson", "roc_curve", "tpr_at_fpr", "validate"]
+__all__ = [
+    "RocCurve",
+    "auc",
+    "auc_interval",
+    "clopper_pearson",
+    "placements",
+    "roc_curve",
+    "tpr_at_fpr",
+    "validate",
+    "widened",
+]
 
 _FEW = 5.0
 """Below this many records' worth of overlap between the classes the empirical variance is not to be trusted."""
@@ -92,11 +101,19 @@ def auc(scores: Any, member: Any) -> float:
         0.875
     """
     values, labels = validate(scores, member)
-    return float(_placements(values[labels], values[~labels])[0].mean())
+    return float(placements(values[labels], values[~labels])[0].mean())
 
 
-def _placements(members: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Structural components: per member the share of non-members below it, per non-member of members above it."""
+def placements(members: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Structural components: per member the share of non-members below it, per non-member of members above it.
+
+    Ties count one half; both means are the AUC.
+
+    Example:
+        >>> below, above = placements(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+        >>> below.tolist(), above.tolist()
+        ([0.75, 1.0], [1.0, 0.75])
+    """
     n1, n0 = members.size, others.size
     ranks = stats.rankdata(np.concatenate([members, others]))
     below = (ranks[:n1] - stats.rankdata(members)) / n0
@@ -111,7 +128,7 @@ def auc_interval(
 
     ``delong``: DeLong's variance on the logit scale, logit(A) +- z sqrt(V) / (A (1 - A)). The plain interval
     A +- z sqrt(V) collapses near 0 and 1: over 20 + 20 normal scores with A = .97 it covers .78, the logit one .98.
-    ``bca``: bias-corrected and accelerated bootstrap, resampling members and non-members apart.
+    ``bca``: bias-corrected and accelerated bootstrap, see ``jaxaudit.evaluate.bca`` (there for many attacks at once).
 
     Where min(n1, n0) min(A, 1 - A) < 5 (perfect separation included), or the variance is 0, both rest on hardly any
     misordered pair and can be far too short. There the interval is widened to contain Newcombe's score interval, which
@@ -144,16 +161,26 @@ def auc_interval(
     level = check_real("level", level, 0, 1, open_low=True, open_high=True)
     check_choice("method", method, ("delong", "bca"))
     check_int("resamples", resamples, 100)
-    members, others = values[labels], values[~labels]
-    below, above = _placements(members, others)
+    if method == "bca":
+        from jaxaudit.evaluate.bca import auc_bca
+
+        low, high = auc_bca(values[None], labels, level, seed, resamples)[0]
+        return float(low), float(high)
+    below, above = placements(values[labels], values[~labels])
     area = float(below.mean())
-    if method == "delong":
-        interval = _delong(area, below, above, level)
-    else:
-        interval = _bca(area, members, others, below, above, level, resamples, seed)
-    overlap = min(members.size, others.size) * min(area, 1.0 - area)
+    return widened(_delong(area, below, above, level), area, below.size, above.size, level)
+
+
+def widened(interval: tuple[float, float] | None, area: float, n1: int, n0: int, level: float) -> tuple[float, float]:
+    """The interval, or with few misordered pairs its hull with Newcombe's; the latter where there is none.
+
+    Example:
+        >>> widened((0.7, 0.8), 0.75, 500, 500, 0.95), widened(None, 0.5, 10, 10, 0.95)[0] < 0.3
+        ((0.7, 0.8), True)
+    """
+    overlap = min(n1, n0) * min(area, 1.0 - area)
     if interval is None or overlap < _FEW:
-        low, high = _newcombe(area, members.size, others.size, level)
+        low, high = _newcombe(area, n1, n0, level)
         interval = (low, high) if interval is None else (min(low, interval[0]), max(high, interval[1]))
     return interval
 
@@ -182,44 +209,6 @@ def _newcombe(area: float, n1: int, n0: int, level: float) -> tuple[float, float
     low = 0.0 if area <= tiny else optimize.brentq(excess, 0.0, min(area, 1.0 - tiny), xtol=1e-12)
     high = 1.0 if area >= 1.0 - tiny else optimize.brentq(excess, max(area, tiny), 1.0, xtol=1e-12)
     return float(low), float(high)
-
-
-def _bca(
-    area: float,
-    members: np.ndarray,
-    others: np.ndarray,
-    below: np.ndarray,
-    above: np.ndarray,
-    level: float,
-    resamples: int,
-    seed: int,
-) -> tuple[float, float] | None:
-    n1, n0 = members.size, others.size
-    if min(n1, n0) < 2:
-        return None
-    draws = _bootstrap_areas(members, others, resamples, host_rng(seed, "auc bootstrap"))
-    if np.ptp(draws) == 0.0:
-        return None
-    # Leaving out record i moves the AUC by (component_i - A) / (n - 1), so the jackknife costs nothing.
-    moved = np.concatenate([(below - area) / n1, (above - area) / n0])
-    acceleration = np.sum(moved**3) / (6.0 * np.sum(moved**2) ** 1.5)
-    share = (np.mean(draws < area) + np.mean(draws <= area)) / 2
-    bias = stats.norm.ppf(np.clip(share, 0.5 / resamples, 1 - 0.5 / resamples))
-    shifted = bias + stats.norm.ppf([0.5 - level / 2, 0.5 + level / 2])
-    low, high = np.quantile(draws, stats.norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
-    return float(min(low, area)), float(max(high, area))
-
-
-def _bootstrap_areas(members: np.ndarray, others: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """AUCs of stratified resamples, from counts per distinct score: O(resamples * distinct) and no sorting."""
-    distinct, place = np.unique(np.concatenate([members, others]), return_inverse=True)
-    at_members, at_others = place[: members.size], place[members.size :]
-    areas = np.empty(resamples)
-    for b in range(resamples):
-        count1 = np.bincount(at_members[rng.integers(members.size, size=members.size)], minlength=distinct.size)
-        count0 = np.bincount(at_others[rng.integers(others.size, size=others.size)], minlength=distinct.size)
-        areas[b] = count1 @ (np.cumsum(count0) - 0.5 * count0)
-    return areas / (members.size * others.size)
 
 
 def roc_curve(scores: Any, member: Any) -> RocCurve:

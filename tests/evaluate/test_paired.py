@@ -1,4 +1,4 @@
-"""Paired comparison of attacks: against a naive loop, DeLong's variance and symmetry; coverage of the difference."""
+"""Paired comparison of attacks: against the resamples, against DeLong's variance and symmetry; coverage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxaudit.evaluate import auc, compare_aucs
-from jaxaudit.evaluate.paired import _weighted
+from jaxaudit.evaluate.bca import bootstrap_wins
 from jaxaudit.runtime.checks import InputError
 
 
@@ -16,14 +16,15 @@ def scored(n: int, shifts: list[float], rng: np.random.Generator, common: float 
     return np.stack([shared + rng.normal(size=n) + shift * member for shift in shifts]), member
 
 
-def test_weighted_aucs_equal_those_of_repeated_records() -> None:
-    rng = np.random.default_rng(0)
-    inside, outside = rng.integers(0, 4, 6).astype(float), rng.integers(0, 4, 5).astype(float)
-    w1, w0 = rng.integers(0, 3, (4, 6)) + [1, 0, 0, 0, 0, 0], rng.integers(0, 3, (4, 5)) + [1, 0, 0, 0, 0]
-    found = _weighted(inside, outside, w1.astype(np.float32), w0.astype(np.float32)) * 30 / (w1.sum(1) * w0.sum(1))
-    for value, a, b in zip(found, w1, w0, strict=True):
-        scores = np.concatenate([np.repeat(inside, a), np.repeat(outside, b)])
-        assert value == pytest.approx(auc(scores, np.arange(scores.size) < a.sum()))
+def test_the_interval_is_that_of_the_differences_over_resamples() -> None:
+    scores, member = scored(50, [0.2, 1.0], np.random.default_rng(0))
+    scores[1] = np.round(scores[1])
+    found = compare_aucs(scores, member, level=0.8, resamples=150, seed=4)
+    drawn = bootstrap_wins(scores[:, member], scores[:, ~member], 150, 4) / (2 * 25 * 25)
+    expected = np.quantile(drawn[1] - drawn[0], [0.1, 0.9])
+    np.testing.assert_allclose([found.low[1, 0], found.high[1, 0]], expected, atol=1e-12)
+    won = np.mean((drawn[1] > drawn[0]) + 0.5 * (drawn[1] == drawn[0]))
+    np.testing.assert_allclose(found.first, [1 - won, won])
 
 
 def test_the_observed_aucs_and_the_order_of_attacks() -> None:
