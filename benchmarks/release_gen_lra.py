@@ -90,6 +90,7 @@ def measure(size: str, targets: int, peer_targets: int, repeats: int, variants: 
         for mode in slow:
             seconds, expected = timed(lambda mode=mode: peer(few, s, r, k, mode))
             slow[mode].append(seconds / peer_targets)
+            time.sleep(0.1)  # threads of the peer's BLAS go on spinning for a while: not at our cost
             for precision in (precision for other, precision in pairs if other == mode):
                 seconds, got = timed(
                     lambda mode=mode, precision=precision: gen_lra(x, s, r, k, mode, precision=precision)

@@ -45,7 +45,7 @@ __all__ = [
 EIGENVALUE_FLOOR = 1e-10
 """Directions whose correlation eigenvalue is below this share of the largest one count as absent."""
 
-_CENTRES = 4096
+_CENTRES = 512
 """Most centres of one step of a kernel sum."""
 
 _CONSTANT = 1e-12
@@ -153,8 +153,7 @@ class Basis:
 
     def whiten(self, rows: np.ndarray) -> np.ndarray:
         """Whitened coordinates (rows, e), float64; a row's result does not depend on the other rows."""
-        # einsum, not BLAS: matrix products round differently with the number of rows.
-        return np.einsum("nd,de->ne", (rows - self.mean) / self.scale, self.directions / self.deviations)
+        return _row_products((rows - self.mean) / self.scale, self.directions / self.deviations)
 
     def out_of_span(self, rows: np.ndarray) -> np.ndarray:
         """(rows,) distance from the table's span in column standard deviations; 0 below rounding error.
@@ -162,8 +161,8 @@ class Basis:
         A column that is constant in the table counts in its own units.
         """
         centred = (rows - self.mean) / self.scale
-        inside = np.einsum("nd,de->ne", centred, self.directions)
-        outside = np.linalg.norm(centred - np.einsum("ne,de->nd", inside, self.directions), axis=1)
+        inside = _row_products(centred, self.directions)
+        outside = np.linalg.norm(centred - _row_products(inside, self.directions.T), axis=1)
         # directions below the eigenvalue floor have deviations up to its root: not evidence of anything
         noise = 10 * np.sqrt(EIGENVALUE_FLOOR) * (1.0 + np.linalg.norm(centred, axis=1))
         return np.where(outside > noise, outside, 0.0)
@@ -213,13 +212,25 @@ def fit_basis(
     return Basis(mean, scale, directions[keep].T, singular[keep], constant)
 
 
-def _triangular(rows: np.ndarray, block: int = 256) -> np.ndarray:
-    """R of rows = Q R (up to signs), by factors of blocks of rows that fit the cache: as stable as one factor."""
+def _row_products(rows: np.ndarray, matrix: np.ndarray, block: int = 64) -> np.ndarray:
+    """``rows @ matrix``, always as products of ``block`` rows: BLAS rounds differently with the number of rows."""
+    if len(rows) > block and (whole := len(rows) // block * block):
+        left = np.matmul(rows[:whole].reshape(-1, block, rows.shape[1]), matrix).reshape(whole, -1)
+        return left if whole == len(rows) else np.concatenate([left, _row_products(rows[whole:], matrix, block)])
+    return np.asarray(pad_rows(rows, block) @ matrix)[: len(rows)]
+
+
+def _triangular(rows: np.ndarray, block: int = 128) -> np.ndarray:
+    """R of rows = Q R (up to signs), by factors of blocks of rows that fit the cache: as stable as one factor.
+
+    Blocks of 128 x 64 numbers are also below the size at which a BLAS wakes its threads, which wait for each other
+    longer than they work. Rows of zeros fill the last block; they add nothing to R.
+    """
     d = rows.shape[1]
-    whole = len(rows) // block * block
-    if whole >= 4 * block and d <= block // 4:
-        parts = np.asarray(np.linalg.qr(rows[:whole].reshape(-1, block, d), mode="r"))
-        rows = np.concatenate([parts.reshape(-1, d), rows[whole:]])
+    while len(rows) > block and d <= block // 2:
+        filled = np.zeros((-(-len(rows) // block) * block, d))
+        filled[: len(rows)] = rows
+        rows = np.asarray(np.linalg.qr(filled.reshape(-1, block, d), mode="r")).reshape(-1, d)
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
@@ -293,17 +304,17 @@ def log_sum_kernels(points: jax.Array, centres: jax.Array, log_counts: jax.Array
     count = -(-len(centres) // _CENTRES)
     while len(centres) % count:
         count += 1
-    parts = (centres.reshape(count, -1, centres.shape[1]), log_counts.reshape(count, -1))
+    other = log_counts - inverse * jnp.sum(centres**2, axis=1)
+    parts = tuple(part.reshape(count, -1, *part.shape[1:]) for part in (centres, log_counts, other))
     scaled, own = 2.0 * inverse * points, inverse * jnp.sum(points**2, axis=1)
 
-    def quick(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        rows, log_count = block
+    def quick(total: jax.Array, block: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        rows, _, other = block
         cross = jnp.dot(scaled, rows.T, precision=jax.lax.Precision.HIGHEST)
-        other = log_count - inverse * jnp.sum(rows**2, axis=1)
         return total + jnp.sum(jnp.exp(cross + other - own[:, None]), axis=1), None
 
-    def stable(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        rows, log_count = block
+    def stable(total: jax.Array, block: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        rows, log_count, _ = block
         more = jax.nn.logsumexp(log_count - kernel_exponents(points, rows, inverse), axis=1)
         return jnp.logaddexp(total, more), None
 
@@ -372,7 +383,7 @@ def log_kernel_sums(density: KernelDensity, points: np.ndarray, precision: str =
         centres, log_counts = padded_centres(density, dtype)
         rows = pad_columns(points).astype(dtype)
         inverse = dtype(0.5 / density.bandwidth**2)
-    budget, most = (8 << 20, 128) if blocks.on_cpu() else (256 << 20, 8192)
+    budget, most = (8 << 20, 512) if blocks.on_cpu() else (256 << 20, 8192)
     chunk = row_blocks(len(rows), centres.itemsize * min(_CENTRES, len(centres)), budget, most)[1]
     size = chunk * min(2, -(-len(rows) // chunk))
     return np.concatenate(block_map(some, range(0, len(rows), size)))[: len(rows)]

@@ -83,6 +83,8 @@ def test_whitened_rows_have_identity_covariance_and_match_mahalanobis() -> None:
     expected = np.einsum("ni,ij,nj->n", centred, np.linalg.inv(np.cov(rows.T)), centred)
     assert np.allclose((white**2).sum(1), expected, rtol=1e-6)
     assert np.array_equal(basis.whiten(rows[3:4])[0], white[3])  # one row alone: the same bits
+    assert np.array_equal(basis.whiten(np.tile(rows, (3, 1)))[150:200], white[50:])  # at other places: the same bits
+    assert basis.whiten(rows[:64]).shape == basis.whiten(np.tile(rows, (2, 1))[:128])[64:].shape == (64, 6)
 
 
 @pytest.mark.parametrize(

@@ -216,23 +216,40 @@ def test_screening_limits_hold(seed: int, kind: str, host: bool) -> None:
     elif kind == "near":
         s[:16] = x + 1e-9 * rng.normal(size=(16, 5))
     rows, counts = distinct_rows(s)
-    points, columns, slack, gap = neighbours._screening_tables(x, rows)
+    screen = neighbours._screening_tables(x, rows)
     with jax.enable_x64(False):
-        upper = np.asarray(neighbours._upper_limits(*points, *columns, gap))[:, : len(rows)].astype(float)
+        table = np.asarray(neighbours._upper_limits(screen.points, screen.columns))
+    assert (table[:, len(rows) :] >= 1e29).all()
+    upper = table[:, : len(rows)].astype(float)
     squared = ((x[:, None] - rows) ** 2).sum(-1)
     scale = max(np.abs(x - rows.mean(0)).max(), np.abs(rows - rows.mean(0)).max()) * np.sqrt(5)
+    assert screen.scale == scale
     assert (upper >= squared / scale**2).all()
-    slack = slack[: len(rows)]
-    assert (upper - slack - gap * points[1][:, None].astype(float) <= squared / scale**2 * (1 + 1e-6)).all()
+    lower = upper - screen.slack[: len(rows)] - screen.share[:, None].astype(float)
+    assert (lower <= squared / scale**2 * (1 + 1e-6)).all()
+    assert (np.abs((upper + lower) / 2 - squared / scale**2) <= 0.2 * (upper - lower) + 1e-29).all()  # both by as much
     k = int(rng.integers(1, counts.sum() + 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "on_cpu", lambda: host)
         pairs = neighbours.nearest_pairs(x, rows, counts, k)
         nearest = neighbours.nearest_distance(x, s)
+        radius = float(rng.choice([0.0, *np.sqrt(squared.ravel()), 1.01 * np.sqrt(squared.max())]))
+        within = neighbours.count_within(x, rows, counts, radius)
     for i in range(len(x)):
         kth = np.sort(np.repeat(squared[i], counts))[k - 1]
         assert set(pairs.row[pairs.target == i]) == set(np.flatnonzero(squared[i] <= kth * (1 + 1e-10)))
     assert np.allclose(nearest, np.sqrt(squared.min(1)), rtol=1e-14, atol=0)
+    assert np.array_equal(within, ((squared <= radius**2 * (1 + 1e-10)) * counts).sum(1))
+
+
+@pytest.mark.parametrize(("columns", "places"), [(640, 1), (640, 7), (640, 200), (104, 3), (32, 32)])
+def test_reach_is_no_less_than_the_kth_and_little_more(columns: int, places: int) -> None:
+    table = np.random.default_rng(0).random((9, columns)).astype(np.float32)
+    ranked, reach = np.sort(table, axis=1), neighbours._reach(table, places)
+    assert (reach >= ranked[:, places - 1]).all()
+    assert (reach <= ranked[:, min(columns, int(1.3 * places) + 4) - 1]).all()
+    table[:, 1::2] = 1e30  # padding, and groups that hold nothing else
+    assert (neighbours._reach(table, min(places, columns // 4)) < 1).all()
 
 
 def test_bisection_finds_the_kth() -> None:
@@ -260,11 +277,14 @@ def test_sizes_and_blocks() -> None:
     assert block_map(lambda i: i * i, range(50)) == [i * i for i in range(50)]
 
 
-def test_blocked_triangular_factor_is_the_factor() -> None:
-    rows = np.random.default_rng(0).normal(size=(1500, 7)) * np.logspace(-6, 3, 7)
+@pytest.mark.parametrize(("n", "d"), [(1500, 7), (700, 64), (129, 3), (60, 5), (300, 70), (90, 100)])
+def test_blocked_triangular_factor_is_the_factor(n: int, d: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(n, d)) * np.logspace(-6, 3, d)
     whole, blocked = np.linalg.qr(rows, mode="r"), _triangular(rows)
-    assert np.allclose(np.abs(blocked), np.abs(whole), rtol=1e-12, atol=1e-16)
-    assert not np.array_equal(blocked, whole)
+    assert blocked.shape == whole.shape
+    error = np.abs(np.abs(blocked) - np.abs(whole)) / np.linalg.norm(rows, axis=0)
+    assert error.max() < 1e-13
+    assert np.array_equal(blocked, whole) == (n <= 128 or d > 64)
 
 
 @settings(max_examples=30, deadline=None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -40,8 +41,8 @@ ATTACKS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "dpi": (dpi, {"_upper_limits"}),
     "density": (lambda x, s, r: density(x, s), {"_log_kernel_sums"}),
     "domias": (domias, {"_log_kernel_sums"}),
-    "mc": (mc, {"_upper_limits", "_count_within"}),
-    "local_neighbourhood": (local_neighbourhood, {"_other", "_count_within"}),
+    "mc": (mc, {"_upper_limits", "_count_inside"}),
+    "local_neighbourhood": (local_neighbourhood, {"_upper_limits", "_count_inside"}),
     "logan": (partial(logan, config=LoganConfig(hidden=4, epochs=1, ensemble=1)), set()),
     "gen_lra fixed": (partial(gen_lra, k=3), {"_upper_limits", "_log_kernel_sums"}),
     "gen_lra fixed float32": (partial(gen_lra, k=3, precision="float32"), {"_upper_limits", "_log_kernel_sums"}),
@@ -53,6 +54,34 @@ ATTACKS: dict[str, tuple[Callable[..., Any], set[str]]] = {
         {"_project", "_widest", "_weights", "_changes", "_far"},
     ),
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compilations() -> Iterator[list[str]]:
+    """Names of the events of every compilation from here on."""
+    found: list[str] = []
+
+    def listen(name: str, *_: Any, **__: Any) -> None:
+        if name.endswith("backend_compile_duration"):
+            found.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if "float32" not in name])
+def test_a_second_table_of_the_bucket_compiles_nothing(name: str, compilations: list[str]) -> None:
+    attack, _ = ATTACKS[name]
+    rng = np.random.default_rng(0)
+    for kernel in (kernel for _, _, kernel in kernels()):
+        kernel.clear_cache()
+    before = len(compilations)
+    attack(*rng.normal(size=(3, 30, 6)))
+    first = len(compilations)
+    assert first > before  # compilations are seen
+    attack(rng.normal(size=(17, 3)), rng.normal(size=(28, 3)), rng.normal(size=(29, 3)) + 1.0)
+    assert len(compilations) == first
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -80,4 +109,4 @@ def test_kernels_lower_for_accelerators(name: str, monkeypatch: pytest.MonkeyPat
     if "_upper_limits" in expected:
         assert "_kth_smallest" in seen
     width = "f32" if name.endswith("float32") or name == "logan" else "f64"
-    assert all(width in seen[kernel] for kernel in expected - {"_upper_limits"})
+    assert all(width in seen[kernel] for kernel in expected - {"_upper_limits", "_count_inside"})

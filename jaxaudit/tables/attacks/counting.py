@@ -11,22 +11,15 @@ Data", arXiv:2211.06550. The local radius is derived: it scales with the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxaudit.runtime.checks import check_int, check_real, require
-from jaxaudit.runtime.chunks import bucket, chunked_map, pad_rows, rows_per_chunk
-from jaxaudit.tables.attacks.neighbours import nearest_distance
-from jaxaudit.tables.density import as_rows, distinct_rows, pad_columns, precision_scope
+from jaxaudit.tables.attacks.neighbours import count_within, nearest_distance, nearest_other
+from jaxaudit.tables.density import as_rows, distinct_rows
 
 __all__ = ["LocalNeighbourhoodConfig", "MCConfig", "local_neighbourhood", "mc", "share_within"]
-
-_TIE = 1e-10
-"""Relative slack of the squared radius: a row on the sphere is inside, whichever way its distance rounds."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +125,7 @@ def local_neighbourhood(
     rows, counts = distinct_rows(as_rows("reference", reference, x.shape[1]))
     require(counts.sum() >= 2, "reference", "have at least 2 rows", int(counts.sum()))
     chosen, times = np.unique(_choose(counts, config.rows, key), return_counts=True)
-    distances = np.where(counts[chosen] > 1, 0.0, _nearest_other(rows, chosen))
+    distances = np.where(counts[chosen] > 1, 0.0, nearest_other(rows, chosen))
     radius = np.quantile(np.repeat(distances, times), config.quantile)
     return share_within(x, s_rows, s_counts, float(radius))
 
@@ -153,13 +146,7 @@ def share_within(targets: np.ndarray, rows: np.ndarray, counts: np.ndarray, radi
         >>> share_within(np.zeros((1, 1)), np.array([[-1.0], [1.0], [2.0]]), np.array([1, 2, 1]), 1.0).tolist()
         [0.75]
     """
-    with precision_scope("float64") as dtype:
-        table, chunk = _table(rows)
-        weights = np.zeros(len(table), np.int32)
-        weights[: len(rows)] = counts
-        points = pad_rows(pad_columns(targets), bucket(len(targets)))
-        within = _count_within(points, table, weights, dtype(radius**2 * (1 + _TIE)), chunk=chunk)
-        return np.asarray(within, dtype=np.float64)[: len(targets)] / float(counts.sum())
+    return count_within(targets, rows, counts, radius) / float(counts.sum())
 
 
 def _choose(counts: np.ndarray, limit: int, key: jax.Array | None) -> np.ndarray:
@@ -169,42 +156,3 @@ def _choose(counts: np.ndarray, limit: int, key: jax.Array | None) -> np.ndarray
         return index
     key = jax.random.key(0) if key is None else key
     return index[np.asarray(jax.random.permutation(key, len(index)))[:limit]]
-
-
-def _nearest_other(rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Distance of each chosen row to the nearest of the other distinct rows; inf where there is none."""
-    with precision_scope("float64"):
-        table, chunk = _table(rows)
-        index = pad_rows(chosen.astype(np.int32), bucket(len(chosen)))
-        return np.sqrt(np.asarray(_other(index, table, chunk=chunk))[: len(chosen)])
-
-
-def _table(rows: np.ndarray) -> tuple[np.ndarray, int]:
-    """Rows padded to a bucket with rows infinitely far away, and the targets per chunk."""
-    rows = pad_columns(rows)
-    table = np.full((bucket(len(rows)), rows.shape[1]), np.inf)
-    table[: len(rows)] = rows
-    return table, rows_per_chunk(4 * table.nbytes / table.shape[1], budget=16 << 20)
-
-
-def _squared(point: jax.Array, table: jax.Array) -> jax.Array:
-    """Squared differences, never the matrix-product form: a copy is at distance exactly zero."""
-    return jnp.sum((table - point) ** 2, axis=-1)
-
-
-@partial(jax.jit, static_argnames="chunk")
-def _count_within(points: jax.Array, table: jax.Array, weights: jax.Array, limit: Any, *, chunk: int) -> jax.Array:
-    def one(point: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.where(_squared(point, table) <= limit, weights, 0))
-
-    return chunked_map(one, points, chunk=chunk)
-
-
-@partial(jax.jit, static_argnames="chunk")
-def _other(index: jax.Array, table: jax.Array, *, chunk: int) -> jax.Array:
-    places = jnp.arange(len(table))
-
-    def one(own: jax.Array) -> jax.Array:
-        return jnp.min(jnp.where(places == own, jnp.inf, _squared(table[own], table)))
-
-    return chunked_map(one, index, chunk=chunk)

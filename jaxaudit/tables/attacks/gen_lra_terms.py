@@ -71,7 +71,8 @@ def fixed_terms(
     def some(low: int) -> np.ndarray:
         part = slice(low, low + _PAIRS)
         own = squared_differences(u, pairs.target[part], v, pairs.row[part]) * (0.5 / density.bandwidth**2)
-        return np.logaddexp(0.0, -own - sums[row[part]])
+        own += sums[row[part]]  # minus the exponent of the one more kernel, less the log sum
+        return np.log1p(np.exp(-np.abs(own))) - np.minimum(own, 0.0)  # softplus(-own)
 
     return np.concatenate(block_map(some, range(0, len(row), _PAIRS))) - np.log1p(1.0 / n)
 
