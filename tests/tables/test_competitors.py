@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
-from scipy.stats import gaussian_kde
+from scipy.stats import gaussian_kde, multivariate_normal
 from sklearn.ensemble import RandomForestClassifier
 
 from jaxaudit import audit_release
@@ -23,7 +23,7 @@ from jaxaudit.tables.attacks.counting import (
     share_within,
 )
 from jaxaudit.tables.attacks.distance import dcr_diff
-from jaxaudit.tables.attacks.domias import DomiasConfig, density
+from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 
@@ -149,6 +149,31 @@ def test_density_matches_scipy(rule: str, release) -> None:
     flat = [np.column_stack([t, np.full(len(t), 0.1)]) for t in (x, s)]
     assert np.allclose(density(*flat), density(x, s), rtol=1e-9)
     assert np.isfinite(density(1e3 * x, s)).all()  # in logs: no underflow
+
+
+def test_domias_with_a_gaussian_prior_matches_scipy(release) -> None:
+    x, s, r = release
+    units = np.array([0.1, 1.0, 50.0, 1e2])
+    x, s, r = x * units, s * units, r * units
+    config = DomiasConfig(prior="gaussian")
+    prior = multivariate_normal(r.mean(axis=0), np.cov(r.T)).logpdf(x)
+    plain = gaussian_kde(s.T).logpdf(x.T) - prior
+    assert np.allclose(domias(x, s, r, config), plain, rtol=1e-9, atol=1e-9)
+    # a collinear and a constant column: the density is that of the spanned directions, up to one constant
+    flat = [np.column_stack([t[:, 0] / units[0] - t[:, 1], t, np.full(len(t), 3.0)]) for t in (x, s, r)]
+    assert np.ptp(domias(*flat, config) - plain) < 1e-7
+    rng = np.random.default_rng(2)
+    assert np.array_equal(domias(x, rng.permutation(s), rng.permutation(r), config), domias(x, s, r, config))
+    assert np.isfinite(domias(1e3 * x, s, r, config)).all()
+
+
+def test_a_gaussian_prior_sees_the_shape_of_the_population_less(release) -> None:
+    """Where the reference has two modes and the release one, only the reference's own density knows the other."""
+    rng = np.random.default_rng(0)
+    r, s = np.concatenate([rng.normal(-4, 1, (200, 1)), rng.normal(4, 1, (200, 1))]), rng.normal(0, 4, (400, 1))
+    gap = domias(np.array([[0.0], [4.0]]), s, r)
+    flat = domias(np.array([[0.0], [4.0]]), s, r, DomiasConfig(prior="gaussian"))
+    assert gap[0] - gap[1] > 2 > 1 > abs(flat[0] - flat[1])
 
 
 def sorted_rows(table):
@@ -313,6 +338,7 @@ def test_target_in_the_reference(name: str, release) -> None:
         (ClassifierConfig, {"trees": 0}, "classifier.trees must be"),
         (LoganConfig, {"epochs": 0}, "logan.epochs must be"),
         (LoganConfig, {"learning_rate": 0.0}, "logan.learning_rate must be in"),
+        (DomiasConfig, {"prior": "kde"}, "domias.prior must be one of gaussian, reference, got kde"),
     ],
 )
 def test_bad_settings(config, settings, message: str) -> None:

@@ -20,7 +20,7 @@ from jaxaudit.tables.density import (
     log_density,
 )
 
-__all__ = ["DomiasConfig", "density", "domias"]
+__all__ = ["CommonSpace", "DomiasConfig", "common_space", "density", "domias"]
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,70 @@ class DomiasConfig:
         rule: "scott" (SciPy's default) or "silverman", applied to each table with its own size.
         multiplier: scales both bandwidths, in [0.001, 1000].
         precision: "float64" or "float32".
+        prior: the density of the population: "reference", a kernel density of the reference, or "gaussian", one normal
+            with the reference's mean and covariance: less to learn from few reference rows, and wrong in shape.
     """
 
     rule: str = "scott"
     multiplier: float = 1.0
     precision: str = "float64"
+    prior: str = "reference"
 
     def __post_init__(self) -> None:
         check_choice("domias.rule", self.rule, ("silverman", "scott"))
         check_real("domias.multiplier", self.multiplier, 1e-3, 1e3)
         check_choice("domias.precision", self.precision, ("float32", "float64"))
+        check_choice("domias.prior", self.prior, ("reference", "gaussian"))
+
+
+@dataclass(frozen=True)
+class CommonSpace:
+    """Targets, release and reference in coordinates in which their densities can be compared.
+
+    Attributes:
+        release_points: (n, e) targets, whitened by the release.
+        release: (m, e) distinct released rows in the same coordinates, and how often each occurs (m,).
+        reference_points: (n, e) targets, whitened by the reference.
+        reference: (r, e) distinct reference rows in those coordinates, and how often each occurs (r,).
+        log_volume: log of the volume of the second coordinates' unit in units of the first: what to subtract from
+            a log density in the second coordinates to compare it with one in the first.
+    """
+
+    release_points: np.ndarray
+    release: tuple[np.ndarray, np.ndarray]
+    reference_points: np.ndarray
+    reference: tuple[np.ndarray, np.ndarray]
+    log_volume: float
+
+
+def common_space(targets: np.ndarray, synthetic: np.ndarray, reference: np.ndarray) -> CommonSpace:
+    """The directions that the reference spans and in which the release varies too.
+
+    A ratio of densities needs one space for both; elsewhere they live on different sets and their ratio means nothing.
+
+    Args:
+        targets: (n, d) numbers.
+        synthetic: (m, d) the released rows, m >= 2.
+        reference: (r, d) independent rows of the same population, r >= 2.
+
+    Raises:
+        InputError: fewer than two rows, tables of different width, no direction in which both tables vary.
+
+    Example:
+        >>> x, s, r = np.random.default_rng(0).normal(size=(3, 50, 2))
+        >>> space = common_space(x, 3.0 * s, r)
+        >>> space.release[0].std(axis=0, ddof=1).round(6).tolist(), bool(space.log_volume < 0)
+        ([1.0, 1.0], True)
+    """
+    x = as_rows("targets", targets)
+    s_rows, s_counts = distinct_rows(as_rows("synthetic", synthetic, x.shape[1]))
+    r_rows, r_counts = distinct_rows(as_rows("reference", reference, x.shape[1]))
+    outer = fit_basis(r_rows, r_counts)
+    # in the reference's whitened units: a direction in which the release has no variance to speak of is not common
+    common = fit_basis(outer.whiten(s_rows), s_counts, name="synthetic", standardise=False)
+    x, s, r = (common.whiten(outer.whiten(rows)) for rows in (x, s_rows, r_rows))
+    inner = fit_basis(r, r_counts)  # diagonal covariance in these coordinates: never truncated
+    return CommonSpace(x, (s, s_counts), inner.whiten(x), (inner.whiten(r), r_counts), inner.log_volume)
 
 
 def domias(
@@ -48,8 +102,8 @@ def domias(
 ) -> np.ndarray:
     """``log p_S(x) - log p_R(x)``, each a Gaussian kernel density with its own covariance and bandwidth.
 
-    A ratio of densities needs one space for both: the directions that the reference spans and in which the
-    release varies too. Elsewhere the two densities live on different sets and their ratio means nothing.
+    Both in the directions of ``common_space``. With the prior "gaussian" p_R is a normal density with the reference's
+    mean and covariance (ddof 1).
 
     Args:
         targets: (n, d) numbers.
@@ -71,20 +125,18 @@ def domias(
         True
     """
     config = config or DomiasConfig()
-    x = as_rows("targets", targets)
-    s_rows, s_counts = distinct_rows(as_rows("synthetic", synthetic, x.shape[1]))
-    r_rows, r_counts = distinct_rows(as_rows("reference", reference, x.shape[1]))
-    outer = fit_basis(r_rows, r_counts)
-    # in the reference's whitened units: a direction in which the release has no variance to speak of is not common
-    common = fit_basis(outer.whiten(s_rows), s_counts, name="synthetic", standardise=False)
-    x, s, r = (common.whiten(outer.whiten(rows)) for rows in (x, s_rows, r_rows))
-    inner = fit_basis(r, r_counts)  # diagonal covariance in these coordinates: never truncated
+    space = common_space(targets, synthetic, reference)
 
     def log_p(points: np.ndarray, centres: np.ndarray, counts: np.ndarray, log_volume: float) -> np.ndarray:
         h = bandwidth_factor(int(counts.sum()), centres.shape[1], config.rule, config.multiplier)
         return log_density(fit_density(centres, counts, h, log_volume), points, config.precision)
 
-    return log_p(x, s, s_counts, 0.0) - log_p(inner.whiten(x), inner.whiten(r), r_counts, inner.log_volume)
+    released = log_p(space.release_points, *space.release, 0.0)
+    points = space.reference_points
+    if config.prior == "gaussian":
+        squares = np.einsum("ne,ne->n", points, points)
+        return released + 0.5 * (squares + points.shape[1] * np.log(2 * np.pi)) + space.log_volume
+    return released - log_p(points, *space.reference, space.log_volume)
 
 
 def density(targets: np.ndarray, synthetic: np.ndarray, config: DomiasConfig | None = None) -> np.ndarray:
