@@ -97,7 +97,7 @@ class RunFolders(Callback):
 
 def _run(cfg: DictConfig, folder: Path) -> None:
     """One job: settings, devices, the audit or plan, files, closing lines."""
-    from jaxaudit.config import GraphJob, PlanJob, read_job
+    from jaxaudit.config import GraphJob, OverfitJob, PlanJob, read_job
     from jaxaudit.runtime.devices import configure
     from jaxaudit.runtime.progress import Progress
     from jaxaudit.runtime.store import Store
@@ -110,6 +110,9 @@ def _run(cfg: DictConfig, folder: Path) -> None:
     progress = Progress(show=sys.stderr.isatty())
     if isinstance(job, PlanJob):
         _plan(job, progress, folder)
+        return
+    if isinstance(job, OverfitJob):
+        _overfit(job, progress, folder)
         return
     result = _graph(job, progress) if isinstance(job, GraphJob) else _release(job, progress)
 
@@ -145,6 +148,19 @@ def _plan(job: Any, progress: Any, folder: Path) -> None:
     print(f"plan: {paths['plan']}")
 
 
+def _overfit(job: Any, progress: Any, folder: Path) -> None:
+    from jaxaudit.report.overfit_page import write_overfit
+    from jaxaudit.tables.overfit import format_overfit, sweep_overfit
+
+    result = sweep_overfit(job.overfit, seed=job.seed, progress=progress)
+    command = shlex.join(["jaxaudit", *HydraConfig.get().overrides.task])
+    paths = write_overfit(dataclasses.replace(result, config=result.config | {"command": command}), folder)
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(format_overfit(result))
+    print(f"report: {paths['report']}")
+
+
 def _graph(job: Any, progress: Any) -> Any:
     from jaxaudit.graph.audit import audit_graph
     from jaxaudit.graph.data import load_graph
@@ -164,7 +180,8 @@ def _release(job: Any, progress: Any) -> Any:
     files = job.release
     options = {
         "attacks": job.attacks, "encoding": files.encoding, "drop": files.drop, "settings": job.attack_settings,
-        "evaluation": job.evaluation, "gate": job.gate, "seed": job.seed, "progress": progress,
+        "evaluation": job.evaluation, "gate": job.gate, "report": job.report,
+        "sensitivity": job.sensitivity, "seed": job.seed, "progress": progress,
     }  # fmt: skip
     named = {"members": files.members, "non_members": files.non_members, "synthetic": files.synthetic}
     if all(path is None for path in (*named.values(), files.reference)):

@@ -27,9 +27,23 @@ from jaxaudit.graph.shadow import ShadowConfig
 from jaxaudit.graph.training import TrainConfig
 from jaxaudit.runtime.checks import InputError, check_choice, require
 from jaxaudit.tables.attacks import AttackSettings
-from jaxaudit.tables.audit import EvaluationConfig
+from jaxaudit.tables.evidence import ReportConfig
+from jaxaudit.tables.judgement import EvaluationConfig
+from jaxaudit.tables.overfit import OverfitConfig
+from jaxaudit.tables.sensitivity import SensitivityConfig
 
-__all__ = ["JOBS", "CacheConfig", "GraphJob", "Job", "PlanJob", "ReleaseFiles", "ReleaseJob", "build", "read_job"]
+__all__ = [
+    "JOBS",
+    "CacheConfig",
+    "GraphJob",
+    "Job",
+    "OverfitJob",
+    "PlanJob",
+    "ReleaseFiles",
+    "ReleaseJob",
+    "build",
+    "read_job",
+]
 
 Settings = TypeVar("Settings")
 
@@ -102,6 +116,8 @@ class ReleaseJob(AttackSettings):
     attacks: tuple[str, ...] = ("gen_lra", "dcr", "domias")
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     gate: GateConfig = field(default_factory=GateConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
+    sensitivity: SensitivityConfig = field(default_factory=SensitivityConfig)
     seed: int = 0
     devices: int = 0
     cache: CacheConfig = field(default_factory=CacheConfig)
@@ -112,8 +128,19 @@ class ReleaseJob(AttackSettings):
         return AttackSettings(**{item.name: getattr(self, item.name) for item in fields(AttackSettings)})
 
 
-Job = GraphJob | PlanJob | ReleaseJob
-JOBS: dict[str, type[Job]] = {"graph": GraphJob, "plan": PlanJob, "release": ReleaseJob}
+@dataclass(frozen=True)
+class OverfitJob:
+    """Everything that ``audit=overfit`` can set: a generator that overfits by a known amount."""
+
+    audit: str
+    overfit: OverfitConfig = field(default_factory=OverfitConfig)
+    seed: int = 0
+    devices: int = 0
+    cache: CacheConfig = field(default_factory=CacheConfig)
+
+
+Job = GraphJob | PlanJob | ReleaseJob | OverfitJob
+JOBS: dict[str, type[Job]] = {"graph": GraphJob, "plan": PlanJob, "release": ReleaseJob, "overfit": OverfitJob}
 """What ``audit=`` names."""
 
 

@@ -73,6 +73,7 @@ def test_release_audit_writes_every_file_of_the_contract(tables: Path, tmp_path:
         "dcr",
         "domias",
         "reference_distance",
+        "release_distance",
         "stratum",
     ]
     assert len(records) == 120
@@ -313,3 +314,17 @@ def test_doctor_names_the_device_and_versions(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "backend: cpu" in done.stdout
     assert "compile and run: ok" in done.stdout
+
+
+def test_overfit_sweep_writes_its_files_and_says_what_it_found(tmp_path: Path) -> None:
+    small = ["eps=[0.2,0.8]", "rho=[0.2]", "d=[2]", "n=[60]", "train=60", "release=60", "scored=30", "k=[1]",
+             "multiplier=[1.0]", "attacks=[gen_lra,dcr]", "replications=4", "draws=4", "limit=[]"]  # fmt: skip
+    done = run("audit=overfit", *(f"overfit.{option}" for option in small), "hydra.run.dir=out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "overfit: 2 cells of 4 data sets" in done.stdout
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["config"]["command"].startswith("jaxaudit audit=overfit")
+    assert {"overfit.csv", "report.html", "figures"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    failed = run("audit=overfit", "overfit.eps=[2]", "hydra.run.dir=bad", cwd=tmp_path)
+    assert (failed.returncode, failed.stderr) == (2, "error: overfit.eps must be in [0, 1], got 2.0\n")
+    assert not (tmp_path / "bad").exists()

@@ -8,30 +8,38 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxaudit.evaluate.roc import clopper_pearson, roc_curve
+from jaxaudit.evaluate.bands import roc_bands
+from jaxaudit.evaluate.roc import clopper_pearson
 from jaxaudit.report.canvas import (
     BLUE,
+    GREEN,
     GREY,
     INK,
     RED,
     Picture,
     finish,
     grid_figure,
-    log_axis,
     note,
     percent_axis,
     stretched_axis,
 )
+from jaxaudit.report.figures_copies import draw_copies, share_axes
 from jaxaudit.report.words import count, get, number, p_value, short
 from jaxaudit.runtime.result import AuditResult
 
 __all__ = ["attack_scores", "confidence", "counted", "draw_release"]
 
 
+PALETTE = (RED, BLUE, GREEN, "#7a4fa3", "#b8860b", GREY)
+"""Colours of the attacks from the best on; all further ones have the last."""
+
+_PANELS = 9
+"""Attacks whose scores are drawn."""
+
+
 def draw_release(result: AuditResult) -> list[Picture]:
-    """The three figures of a release audit, in the order of the report."""
-    names, scores, member = attack_scores(result)
-    return [_forest(result), _rocs(result), _distributions(names, scores, member)]
+    """The figures of a release audit, in the order of the report; copies only where the audit has distances."""
+    return [_forest(result), _rocs(result), _distributions(result), *draw_copies(result)]
 
 
 def attack_scores(result: AuditResult) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -147,51 +155,65 @@ def _usable(scores: np.ndarray, member: np.ndarray) -> bool:
 
 def _rocs(result: AuditResult) -> Picture:
     names, scores, member = attack_scores(result)
-    figure, axes = _panels(len(names), 3.0)
-    if not names:
-        note(axes[0], "no attack was run")
-    for name, row, ax in zip(names, scores, axes, strict=False):
-        ax.set_title(short(name, 28))
-        if _usable(row, member):
-            _roc(ax, row, member, _level(result))
-        else:
-            note(ax, "no usable scores")
+    usable = [place for place, row in enumerate(scores) if _usable(row, member)]
+    usable.sort(key=lambda place: -_sortable(get(result.summary, "attacks", names[place], "auc")))
+    figure, axes = grid_figure(1, 1, width=8.6, height=4.6)
+    ax, level = axes[0, 0], confidence(result)
+    if usable:
+        _draw_rocs(figure, ax, [names[place] for place in usable], scores[usable], member, result)
+    else:
+        note(ax, "no usable scores" if names else "no attack was run")
     return finish(
         figure,
         "roc",
         "Share of members found (TPR) against share of non-members wrongly called members (FPR), both on log scales: "
         "the left end is what matters for a person in the table. Steps are the thresholds that exist, nothing is "
-        f"interpolated; the band is the exact {confidence(result)} interval of the TPR at each threshold taken alone; "
-        "the dot is FPR = 0; dotted: guessing.",
-        "Log-log ROC curves, one panel per attack, with confidence bands.",
+        f"interpolated; the band is the {level} interval of the attack with the largest AUC, at each FPR taken alone. "
+        "The dots at the far left are the members above every non-member (FPR = 0), the bar there their exact "
+        f"{level} interval; dotted: guessing.",
+        "Log-log ROC curves of all attacks, with the band of the best one.",
     )
 
 
-def _roc(ax: Axes, scores: np.ndarray, member: np.ndarray, level: float) -> None:
-    curve = roc_curve(scores, member)
+def _draw_rocs(
+    figure: Figure, ax: Axes, names: list[str], scores: np.ndarray, member: np.ndarray, result: AuditResult
+) -> None:
+    """The best attack comes first and has the band; lines beyond the palette are grey and share one legend entry."""
+    bands = roc_bands(scores, member, _level(result))
     n1, n0 = int(member.sum()), int((~member).sum())
-    left, bottom = 0.4 / n0, 0.4 / n1
-    low, high = clopper_pearson(curve.true_positives, n1, level)
-    x = np.maximum(curve.fpr, left)
-    keep = np.append(np.flatnonzero(np.diff(curve.false_positives)), x.size - 1)  # the best point at each FPR
-    x, low, high = x[keep], low[keep], high[keep]
-    y = np.maximum(curve.tpr[keep], bottom)
-    ax.fill_between(x, np.maximum(low, bottom), np.maximum(high, bottom), step="post", color=RED, alpha=0.15, lw=0)
-    ax.step(x, y, where="post", color=RED, lw=1.6)
-    if curve.false_positives[keep[0]] == 0 and curve.true_positives[keep[0]] > 0:
-        ax.plot(x[0], y[0], "o", color=RED, ms=5, clip_on=False)
-    line = np.geomspace(left, 1, 50)
+    zero, bottom, x = 0.35 / n0, 0.4 / n1, bands.fpr[1:]
+    low, high = (np.maximum(limit[0, 1:], bottom) for limit in (bands.low, bands.high))
+    ax.fill_between(x, low, high, step="post", color=RED, alpha=0.15, lw=0)
+    for place, (name, tpr) in enumerate(zip(names, bands.tpr, strict=True)):
+        colour, width = PALETTE[min(place, len(PALETTE) - 1)], 1.3 if place else 2.0
+        ax.step(x, np.maximum(tpr[1:], bottom), where="post", color=colour, lw=width, zorder=3 if place else 4,
+                label=_legend_entry(place, name, len(names), result))  # fmt: skip
+        aside = zero * 1.1 ** ((place + 1) // 2 % 4 * (-1) ** place)  # side by side, for ties
+        ax.plot(aside, max(tpr[0], bottom), "o", color=colour, ms=5, zorder=3 if place else 4)
+    ends = clopper_pearson(round(bands.tpr[0, 0] * n1), n1, _level(result))
+    ax.plot([zero, zero], np.maximum(ends, bottom), color=RED, lw=1.2)
+    line = np.geomspace(max(1 / n0, bottom), 1, 50)
     ax.plot(line, line, color=INK, lw=1, ls=(0, (1, 1.5)))
-    ax.set_xlim(left, 1.05)
-    ax.set_ylim(bottom, 1.05)
-    log_axis(ax, "x")
-    log_axis(ax, "y")
+    ax.set_xlim(zero / 1.6, 1.05)
+    share_axes(ax, zero, 1 / n0, bottom)
     ax.set_xlabel(f"FPR ({counted(n0, 'non-member')})")
     ax.set_ylabel(f"TPR ({counted(n1, 'member')})")
+    figure.legend(loc="outside right upper", title="attack (AUC)", alignment="left")
 
 
-def _distributions(names: list[str], scores: np.ndarray, member: np.ndarray) -> Picture:
-    figure, axes = _panels(len(names), 2.6)
+def _legend_entry(place: int, name: str, attacks: int, result: AuditResult) -> str:
+    if place < len(PALETTE) - 1 or attacks == len(PALETTE):
+        return f"{short(name, 24)} ({number(get(result.summary, 'attacks', name, 'auc'))})"
+    return f"{attacks - place} others" if place == len(PALETTE) - 1 else ""
+
+
+def _distributions(result: AuditResult) -> Picture:
+    names, scores, member = attack_scores(result)
+    areas = [-_sortable(get(result.summary, "attacks", name, "auc")) for name in names]
+    shown = sorted(np.argsort(areas, kind="stable")[:_PANELS])  # the best, in the order of the audit
+    figure, axes = _panels(len(shown), 2.6)
+    left_out = f" The {_PANELS} attacks with the largest AUC are shown." if len(names) > len(shown) else ""
+    names, scores = [names[place] for place in shown], scores[shown]
     if not names:
         note(axes[0], "no attack was run")
     for name, row, ax in zip(names, scores, axes, strict=False):
@@ -214,6 +236,10 @@ def _distributions(names: list[str], scores: np.ndarray, member: np.ndarray) -> 
                     alpha=0.3, label=counted(values.size, text))  # fmt: skip
             ax.hist(values, edges, weights=np.full(values.size, 1 / values.size), histtype="step", color=colour, lw=1.2)
             ax.axvline(np.clip(np.median(row[which]), low, high), color=colour, lw=1.4, ls="--")
+        if ax.get_xscale() == "asinh":
+            _thin_ticks(ax, width)
+        else:
+            ax.locator_params(axis="x", nbins=4)
         percent_axis(ax.yaxis)
         ax.set_xlabel("score (higher = more member-like)")
         ax.set_ylabel("share of records")
@@ -224,6 +250,17 @@ def _distributions(names: list[str], scores: np.ndarray, member: np.ndarray) -> 
         figure,
         "scores",
         "Scores of members (red) and non-members (blue), dashed: their medians. The outermost bars also hold all "
-        "scores beyond the 1 % and 99 % quantiles. Where tails are long the axis is logarithmic far from 0.",
+        "scores beyond the 1 % and 99 % quantiles. Where tails are long the axis is logarithmic far from 0." + left_out,
         "Histograms of attack scores for members and non-members.",
     )
+
+
+def _thin_ticks(ax: Axes, width: float) -> None:
+    """Leave out the ticks of a stretched axis whose labels would run into others; 0 and the large ones stay."""
+    low, high = np.arcsinh(np.array(ax.get_xlim()) / width)
+    ticks = [tick for tick in ax.get_xticks() if low <= np.arcsinh(tick / width) <= high]
+    kept: list[float] = []
+    for tick in sorted(ticks, key=lambda tick: (tick != 0, -abs(tick))):
+        if all(abs(np.arcsinh(tick / width) - np.arcsinh(other / width)) > 0.13 * (high - low) for other in kept):
+            kept.append(tick)
+    ax.set_xticks(sorted(kept))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxaudit.report.canvas import Picture
-from jaxaudit.report.figures_release import attack_scores, confidence, counted
-from jaxaudit.report.release_records import operating_section, overlap_section, strata_section
+from jaxaudit.report.figures_release import confidence, counted
+from jaxaudit.report.release_bounds import epsilon_section, sensitivity_section, two_intervals
+from jaxaudit.report.release_copies import copies_section
+from jaxaudit.report.release_records import exposed_section, operating_section, overlap_section, strata_section
+from jaxaudit.report.release_verdict import best_attack, smallest_p, verdict
 from jaxaudit.report.words import (
     Card,
     Items,
@@ -17,6 +21,7 @@ from jaxaudit.report.words import (
     Section,
     Table,
     Text,
+    branch,
     count,
     flatten,
     get,
@@ -24,12 +29,18 @@ from jaxaudit.report.words import (
     number,
     p_value,
     percent,
+    short,
 )
 from jaxaudit.runtime.result import AuditResult
+from jaxaudit.tables.overlaps import MEANING
 
 __all__ = ["release_headline", "release_page"]
 
 _LEVELS = ("0", "0.001", "0.01", "0.1")
+_TABLES = {"members": "members", "non_members": "non-members", "synthetic": "released rows",
+           "reference": "reference rows"}  # fmt: skip
+_COLUMNS = 60
+"""Columns of the audited table that are listed for each role."""
 
 _CAVEATS = (
     "Members are records that the generator was trained on, non-members records that it never saw. An attack sees "
@@ -46,27 +57,13 @@ _CAVEATS = (
 )
 
 
-def _best(result: AuditResult) -> str | None:
-    """The attack with the largest AUC, None where no attack has one."""
-    areas = {name: get(result.summary, "attacks", name, "auc") for name in result.summary.get("attacks", {})}
-    known = {name: area for name, area in areas.items() if math.isfinite(area)}
-    return max(known, key=lambda name: known[name]) if known else None
-
-
-def _smallest_p(result: AuditResult) -> tuple[str, float]:
-    attacks = result.summary.get("attacks", {})
-    known = [(get(attacks, name, "p_value"), -get(attacks, name, "auc"), str(name)) for name in attacks]
-    known = [row for row in known if math.isfinite(row[0])]
-    return (min(known)[2], min(known)[0]) if known else ("", math.nan)
-
-
 def release_headline(result: AuditResult) -> list[tuple[str, str]]:
     """The three numbers that matter: the best attack's AUC, the adjusted p-value, members found at FPR 0."""
-    best = _best(result)
+    best = best_attack(result)
     attack = result.summary.get("attacks", {}).get(best, {})
     zero = attack.get("tpr_at_fpr", {}).get("0", {})
     named = f" ({best})" if best else ""
-    _, p = _smallest_p(result)
+    _, p = smallest_p(result)
     return [
         (f"AUC of the best attack{named}", f"{number(get(attack, 'auc'))} {interval(attack.get('auc_ci'))}".strip()),
         (f"p-value, adjusted for {counted(len(result.summary.get('attacks', {})), 'attack')}", p_value(p)),
@@ -80,7 +77,7 @@ def release_headline(result: AuditResult) -> list[tuple[str, str]]:
 
 def release_page(result: AuditResult, pictures: dict[str, Picture], shared: tuple[Section, ...]) -> Page:
     """The page of a release audit; ``shared`` are the closing sections that both audits have."""
-    tone, verdict, explanation = _verdict(result)
+    tone, headline, explanation = verdict(result)
     level = confidence(result)
     notes = (f"{level} interval; guessing: 0.5", "smallest over the attacks", "")
     cards = tuple(
@@ -89,76 +86,30 @@ def release_page(result: AuditResult, pictures: dict[str, Picture], shared: tupl
     records = result.summary.get("records", {})
     attacks = result.summary.get("attacks", {})
     sections = (
-        Section("The attacks", (_attacks(attacks, level), _p_words(result), pictures["attacks"])),
+        Section(
+            "The attacks",
+            (_attacks(attacks, level), _p_words(result), pictures["attacks"], *two_intervals(attacks, level)),
+        ),
         Section("Members found at few false alarms", (_tprs(attacks, level), pictures["roc"])),
         Section("Scores", (pictures["scores"],)),
-        Section("Most exposed records", _exposed(result)),
+        *copies_section(result.summary, pictures),
+        *exposed_section(result, best_attack(result)),
         *strata_section(attacks),
         *overlap_section(attacks),
         *operating_section(attacks),
+        *epsilon_section(result.summary),
+        *sensitivity_section(result.summary),
         Section("How to read these numbers", (Items(_CAVEATS),)),
-        Section("What was audited", (Table("", ("", ""), tuple(_what(result)), left=2),)),
-        *shared,
+        Section("What was audited", _what(result.data, records)),
+        *_reproducible(shared, result),
     )
     return Page(
         title="Membership audit of a synthetic table",
         subtitle=f"{counted(get(records, 'synthetic'), 'released record')}, judged on "
         f"{counted(get(records, 'members'), 'member')} and {counted(get(records, 'non_members'), 'non-member')} "
         f"with {counted(get(records, 'reference'), 'reference record')}",
-        tone=tone, verdict=verdict, explanation=explanation, cards=cards, warnings=result.warnings, sections=sections,
+        tone=tone, verdict=headline, explanation=explanation, cards=cards, warnings=result.warnings, sections=sections,
     )  # fmt: skip
-
-
-def _verdict(result: AuditResult) -> tuple[str, str, str]:
-    attacks = result.summary.get("attacks", {})
-    name, p = _smallest_p(result)
-    best = _best(result)
-    if math.isnan(p) or best is None:
-        return "unknown", "Nothing can be said: no attack gave a result.", ""
-    attack = attacks.get(best, {})
-    found = f"{number(get(attack, 'auc'))} {interval(attack.get('auc_ci'))}".strip()
-    if p <= 0.05:
-        strength = "strong evidence" if p <= 0.01 else "evidence"
-        winners = [n for n in attacks if get(attacks, n, "p_value") <= 0.05]
-        apart = (
-            " That an interval covers 0.5 is no contradiction, they answer different questions: it allows for other "
-            "records, the test shuffles the labels of these. With few records they can differ; the evidence is weak."
-            if any(_covers_half(attacks[n]) for n in winners)
-            else ""
-        )
-        return (
-            "leak",
-            f"Members can be told from non-members: {strength} of memorisation, if both are from one population.",
-            f"{len(winners)} of {counted(len(attacks), 'attack')} {'tells' if len(winners) == 1 else 'tell'} members "
-            f"from non-members better than luck explains ({', '.join(map(str, winners))}); the smallest adjusted p is "
-            f"{p_value(p)} ({name}). The best attack, {best}, has AUC {found}.{apart}",
-        )
-    power = [get(attacks, n, "critical_auc") for n in attacks if "critical_auc" in attacks[n]]
-    if power and not any(map(math.isfinite, power)):
-        rows = attack_scores(result)[1]
-        if rows.size and (np.ptp(rows, axis=1) == 0).all():
-            return "unknown", "Nothing can be said: every attack gives all records the same score.", ""
-        return (
-            "unknown",
-            "Nothing can be said: too few records: no AUC could be significant at 5 %.",
-            f"The best attack, {best}, has AUC {found}; the smallest adjusted p is {p_value(p)}.",
-        )
-    power = [c for c in power if math.isfinite(c)]
-    needed = f" An observed AUC of about {number(max(power), 2)} would have been significant." if power else ""
-    seen = [get(attacks, n, "detectable_auc") for n in attacks]
-    seen = [c for c in seen if math.isfinite(c)]
-    able = f"; a true AUC above {number(max(seen), 2)} would have been seen with probability 0.95" if seen else ""
-    return (
-        "quiet",
-        f"No evidence of memorisation by the attacks run{able}.",
-        f"The best attack, {best}, has AUC {found}; the smallest adjusted p is {p_value(p)}.{needed} Other attacks "
-        "may find more: this is not a proof of privacy.",
-    )
-
-
-def _covers_half(attack: dict[str, Any]) -> bool:
-    low, high = attack.get("auc_ci") or (math.nan, math.nan)
-    return bool(low <= 0.5 <= high)
 
 
 def _attacks(attacks: dict[str, Any], level: str) -> Table:
@@ -220,41 +171,54 @@ def _tpr_cell(row: dict[str, Any]) -> str:
     )
 
 
-def _exposed(result: AuditResult, rows: int = 15) -> tuple[Text | Table, ...]:
-    """Members by the best attack's score: index, score, and how many non-members score as high; no cell values."""
-    names, scores, member = attack_scores(result)
-    best = _best(result)
-    if best is None or not member.any() or not np.isfinite(scores[names.index(str(best))]).any():
-        return (Text("No attack gave a score, so no record can be listed."),)
-    row = scores[names.index(str(best))]
-    named = "record" in result.table and len(result.table) == member.size
-    records = result.table["record"].to_numpy() if named else np.arange(member.size)
-    inside = np.flatnonzero(member & np.isfinite(row))
-    top = inside[np.argsort(-row[inside], kind="stable")][:rows]
-    others = np.sort(row[~member])
-    cells = tuple(
-        (
-            str(records[i]),
-            f"{row[i]:.4g}".replace("-", "−"),
-            count(others.size - np.searchsorted(others, row[i], side="left")),
-        )
-        for i in top
+def _what(data: Mapping[str, Any], records: Mapping[str, Any]) -> tuple[Table, ...]:
+    """What was audited: columns with their roles, counts of rows with what they mean, and everything else."""
+    roles, counts = branch(data, "roles"), branch(data, "counts")
+    rest = {name: value for name, value in data.items() if name not in ("roles", "counts", "encoded", *records)}
+    if roles:
+        rest.pop("columns", None)
+    plain = [(f"number of {_TABLES.get(name, name)}", count(get(records, name))) for name in records]
+    if isinstance(data.get("encoded"), list | tuple):  # their names hold levels, which are cells
+        plain.append(("number of encoded columns", count(len(data["encoded"]))))
+    tables = [Table("", ("", ""), (*plain, *flatten(rest)), left=2)]
+    if roles:
+        tables.append(Table("Columns by what they were taken for", ("role", "columns"), _roles(roles), left=2))
+    if counts:
+        meant = [(MEANING.get(name, str(name).replace("_", " ")), count(get(counts, name))) for name in counts]
+        tables.append(Table("Rows and columns counted", ("", "count"), tuple(meant)))
+    return tuple(tables)
+
+
+def _roles(roles: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """One row per role, those that a person gave apart; ordinal columns with their levels."""
+    found: dict[str, list[str]] = {}
+    for name, given in roles.items():
+        role = branch(given)
+        order = role.get("order")
+        levels = f" ({' < '.join(map(str, order))})" if isinstance(order, list | tuple) else ""
+        words = f"{role.get('role', given)}, {'as told' if role.get('given') else 'found'}"
+        found.setdefault(words, []).append(f"{short(name, 60)}{levels}")
+    return tuple(
+        (words, ", ".join(names[:_COLUMNS]) + (f", … ({len(names)} in all)" if len(names) > _COLUMNS else ""))
+        for words, names in found.items()
     )
-    return (
-        Text(
-            f"Members by their score under {best}, the attack with the largest AUC (chosen after looking). Records are "
-            "named by their number in the members' table; no cell values are shown. records.csv has every score."
-        ),
-        Table(
-            f"The {counted(len(cells), 'member')} with the highest scores",
-            ("record", "score", f"non-members scoring as high (of {count(others.size)})"), cells,
-        ),
-    )  # fmt: skip
 
 
-def _what(result: AuditResult) -> list[tuple[str, str]]:
-    records = result.summary.get("records", {})
-    return [
-        *((f"{name} records", count(get(records, name))) for name in records if name not in result.data),
-        *flatten(result.data),
-    ]
+def _reproducible(shared: tuple[Section, ...], result: AuditResult) -> tuple[Section, ...]:
+    """The closing sections with seed and versions beside the command."""
+    versions = [
+        f"{name.removeprefix('versions.')} {value}"
+        for section in shared if section.title == "Environment"
+        for table in section.blocks if isinstance(table, Table)
+        for name, value in table.rows if name == "python" or name.startswith("versions.")
+    ]  # fmt: skip
+    seed = get(result.config, "seed")
+    items = [f"Seed: {seed:.0f}."] if math.isfinite(seed) else []
+    items += [f"Versions: {', '.join(versions)}."] if versions else []
+    items += ["Tables: the files named in the settings, with the numbers of rows given above."]
+    return tuple(
+        Section(section.title, (*section.blocks, Items(tuple(items))))
+        if section.title == "How to reproduce"
+        else section
+        for section in shared
+    )

@@ -25,6 +25,8 @@ from jaxaudit.runtime.result import SCHEMA_VERSION, AuditResult
 __all__ = ["plain", "write_run"]
 
 _TABLES = {"graph": "nodes.csv", "release": "records.csv"}
+_FURTHER = ("evidence.csv",)
+"""Tables that an audit may have in ``result.tables``, by name without the suffix."""
 
 
 def write_run(
@@ -34,9 +36,9 @@ def write_run(
 
     ``results.json`` is strict JSON with sorted keys: NaN (undefined) is ``null``, infinities are the strings
     ``"Infinity"`` and ``"-Infinity"``. The table is CSV with every float in the shortest form that reads back to the
-    same number, and an empty cell for NaN. Everything is made in a hidden folder inside ``folder`` (a sibling could lie
-    on another file system) and moved into place when all of it exists, ``results.json`` last; a failure leaves the
-    folder as it was.
+    same number, and an empty cell for NaN; further tables (``evidence.csv``) likewise. Everything is made in a hidden
+    folder inside ``folder`` (a sibling could lie on another file system) and moved into place when all of it exists,
+    ``results.json`` last; a failure leaves the folder as it was.
 
     Args:
         result: of either audit.
@@ -82,10 +84,11 @@ def _write_files(result: AuditResult, draft: Path, environment: Mapping[str, Any
         (draft / "figures" / f"{picture.name}.png").write_bytes(picture.png)
     page = render(result, pictures, environment)
     (draft / "report.html").write_bytes(page.encode("utf-8", "xmlcharrefreplace"))
-    result.table.to_csv(
-        draft / _TABLES[result.audit], index=False, na_rep="", quoting=_quoting(result.table), lineterminator="\n",
-        encoding="utf-8", errors="backslashreplace",
-    )  # fmt: skip
+    _write_table(result.table, draft / _TABLES[result.audit])
+    for name, table in result.tables.items():
+        if f"{name}.csv" not in _FURTHER:
+            raise InputError(f"tables must be named {', '.join(_FURTHER)} without the suffix, got {name}")
+        _write_table(table, draft / f"{name}.csv")
     content = {
         "schema_version": SCHEMA_VERSION,
         "audit": result.audit,
@@ -100,6 +103,13 @@ def _write_files(result: AuditResult, draft: Path, environment: Mapping[str, Any
     (draft / "results.json").write_text(text + "\n", encoding="utf-8")
 
 
+def _write_table(table: pd.DataFrame, path: Path) -> None:
+    table.to_csv(
+        path, index=False, na_rep="", quoting=_quoting(table), lineterminator="\n", encoding="utf-8",
+        errors="backslashreplace",
+    )  # fmt: skip
+
+
 def _quoting(table: pd.DataFrame) -> Literal[0, 2]:
     """Quote where needed; all strings where one holds a carriage return, which Python's minimal quoting overlooks."""
     texts = table.select_dtypes(["object", "string", "category"])
@@ -109,16 +119,17 @@ def _quoting(table: pd.DataFrame) -> Literal[0, 2]:
 
 
 def _move_into_place(draft: Path, target: Path, table: str) -> None:
-    """Old outputs are set aside first and put back should a move fail."""
+    """Old outputs are set aside first, also such as this run does not have, and put back should a move fail."""
     moved: list[str] = []
     aside = draft / "replaced"
     aside.mkdir()
     try:
-        for name in ("figures", table, "report.html", "results.json"):
+        for name in ("figures", table, *_FURTHER, "report.html", "results.json"):
             if (target / name).exists():
                 os.replace(target / name, aside / name)
             moved.append(name)
-            os.replace(draft / name, target / name)
+            if (draft / name).exists() or name not in _FURTHER:
+                os.replace(draft / name, target / name)
     except BaseException:
         for name in moved:
             if (target / name).is_dir():

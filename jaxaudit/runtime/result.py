@@ -27,6 +27,7 @@ class AuditResult:
         timings: stage name -> {"compile_s", "run_s", "items"}, in seconds.
         table: one row per node (graph) or per record (release).
         evidence: arrays behind the figures, by name.
+        tables: further tables, by the name of their file without ".csv".
     """
 
     audit: str
@@ -37,3 +38,4 @@ class AuditResult:
     timings: dict[str, dict[str, float]]
     table: pd.DataFrame
     evidence: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)

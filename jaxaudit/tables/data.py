@@ -6,6 +6,7 @@ population it never saw (non-members), the released synthetic table, and an inde
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from jaxaudit.tables.overlaps import MEANING, count_overlaps
 from jaxaudit.tables.read import Table, listed, read_table
 from jaxaudit.tables.roles import KEPT, Role, check_roles, inferred_role, settle
 
-__all__ = ["Release", "load_release", "reconcile"]
+__all__ = ["Release", "load_release", "reconcile", "table_digest"]
 
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 _MOST_MISSING, _HARDLY_MISSING = 0.5, 0.05
@@ -48,7 +49,8 @@ class Release:
         rows: for members and non-members, the row of the table as given that each row was, from 0.
         dropped: columns left out on demand.
         roles: what every column was taken for, by name; those left out as ``id`` or ``drop`` included.
-        ids: for members and non-members, the columns given the role ``id`` as they came, one row per record.
+        ids: for members and non-members, the columns that name the records as they came, one row per record: those
+            given the role ``id``, and identifiers found (also where release and reference lack the column).
     """
 
     members: pd.DataFrame
@@ -231,6 +233,7 @@ def load_release(
         ids["non_members"] = ids["non_members"].iloc[half["non_members"]].reset_index(drop=True)
         serve = "serves as reference and is" if rows // 2 == 1 else "serve as reference and are"
         notes.append(f"No reference was given: {rows // 2} of the {rows} non-members {serve} not scored.")
+    records = {name: tables[name] for name in ids}
     tables, more = reconcile(tables, {column: role for column, role in given_roles.items() if role.name in KEPT})
     deciding = [tables["reference"], tables["synthetic"]]
     if reference is None:  # the half that became the reference numbers its rows with gaps: look at the whole, too
@@ -241,6 +244,8 @@ def load_release(
         len(named) < tables["members"].shape[1], "release.reference", "have a column that can be encoded",
         f"identifiers only: {listed(named)}",
     )  # fmt: skip
+    numbering = [*named, *_only_of_records(records, tables["members"].columns, given_roles)]
+    ids = {name: pd.concat([part, records[name].reindex(columns=numbering)], axis=1) for name, part in ids.items()}
     tables = {name: frame.drop(columns=named) for name, frame in tables.items()}
     _check_present(tables)
     counts, about_columns = count_overlaps(tables)
@@ -287,6 +292,28 @@ def _identifiers(tables: list[pd.DataFrame], given: Mapping[str, Role]) -> dict[
         if why := identifier(column, kind, [frame[column] for frame in tables]):
             found.setdefault(why, []).append(column)
     return found
+
+
+def _only_of_records(
+    records: Mapping[str, pd.DataFrame], shared: Iterable[str], given: Mapping[str, Role]
+) -> list[str]:
+    """Identifiers that members and non-members have, and some other table has not."""
+    members, others = records["members"], records["non_members"]
+    left = [name for name in members.columns if name in others.columns and name not in shared and name not in given]
+    parts = {name: [members[name], others[name]] for name in left if not _NAMELESS.fullmatch(name)}
+    return [name for name, part in parts.items() if identifier(name, column_kind(part), part)]
+
+
+def table_digest(frame: pd.DataFrame) -> str:
+    """SHA-256 over column names and cells, in the order of rows and columns: which table was audited.
+
+    Example:
+        >>> table_digest(pd.DataFrame({"x": [1.0]})) == table_digest(pd.DataFrame({"x": [2.0]}))
+        False
+    """
+    digest = hashlib.sha256("\0".join(map(str, frame.columns)).encode())
+    digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_present(tables: dict[str, pd.DataFrame]) -> None:

@@ -37,7 +37,15 @@ def test_overlaps_name_what_was_left_out(attacks: dict) -> None:
     found = table(overlap_section(attacks))
     assert found.columns == ("attack", "all records", "without records copied exactly into the release "
                              "(5 members, 0 non-members)")  # fmt: skip
-    assert found.rows[1][2].startswith(f"{attacks['weak']['auc_without']['in_synthetic']['auc']:.3f} [")
+    assert found.rows[1][2].startswith(f"{attacks['weak']['auc_without']['in_synthetic']['auc']:.3f}\n[")
+
+
+def test_all_kinds_together_where_there_are_several() -> None:
+    row = {"auc": 0.6, "auc_ci": [0.5, 0.7], "left_out_members": 1, "left_out_non_members": 2}
+    one, two = {"in_reference": row, "any": row}, {"in_reference": row, "in_synthetic": row, "any": row}
+    assert len(table(overlap_section({"dcr": {"auc": 0.6, "auc_without": one}})).columns) == 3
+    columns = table(overlap_section({"dcr": {"auc": 0.6, "auc_without": two}})).columns
+    assert columns[-1] == "without records of any of these kinds (1 member, 2 non-members)"
 
 
 def test_strata_are_four_rows_of_every_attack(attacks: dict) -> None:

@@ -44,7 +44,9 @@ def imaginary(targets, synthetic, reference, key):
 
 def test_every_record_can_be_traced() -> None:
     table = audit(first_column, reference=None).table
-    assert list(table.columns) == ["record", "member", "row", "first_column", "reference_distance", "stratum"]
+    assert list(table.columns) == [
+        "record", "member", "row", "first_column", "reference_distance", "release_distance", "stratum",
+    ]  # fmt: skip
     assert table["record"].tolist() == list(range(30 + 13))
     inside, outside = (table[table["member"] == label] for label in (1, 0))
     assert inside["row"].tolist() == list(range(30))
@@ -140,10 +142,8 @@ def test_wrong_types(change: dict, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["member", "record", "row"])
 def test_reserved_names_of_attacks(name: str) -> None:
-    with pytest.raises(
-        InputError,
-        match=f"attacks must have other names than record, member, row, reference_distance, stratum, got {name}",
-    ):
+    known = "record, member, row, reference_distance, release_distance, stratum"
+    with pytest.raises(InputError, match=f"attacks must have other names than {known}, got {name}"):
         audit([Attack(name, first_column, "")])
 
 

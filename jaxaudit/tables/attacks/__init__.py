@@ -15,9 +15,11 @@ import numpy as np
 
 from jaxaudit.runtime.checks import InputError, require
 from jaxaudit.runtime.keys import stream_key
+from jaxaudit.tables.attacks.bnaf_attacks import density_bnaf, domias_bnaf, gen_lra_bnaf
 from jaxaudit.tables.attacks.counting import LocalNeighbourhoodConfig, MCConfig, local_neighbourhood, mc
 from jaxaudit.tables.attacks.distance import dcr, dcr_diff
 from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
+from jaxaudit.tables.attacks.ensemble import EnsembleConfig, ensemble
 from jaxaudit.tables.attacks.gen_lra import (
     GenLRAConfig,
     GenLRAEvidence,
@@ -31,6 +33,7 @@ from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, class
 from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
 from jaxaudit.tables.attacks.registry import ATTACKS, Attack, AttackSettings, Score, registered
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
+from jaxaudit.tables.bnaf import BNAFConfig
 from jaxaudit.tables.density import as_rows
 from jaxaudit.tables.layout import Layout
 
@@ -39,9 +42,11 @@ __all__ = [
     "RESERVED",
     "Attack",
     "AttackSettings",
+    "BNAFConfig",
     "ClassifierConfig",
     "DPIConfig",
     "DomiasConfig",
+    "EnsembleConfig",
     "GenLRAConfig",
     "GenLRAEvidence",
     "GenLRAResult",
@@ -54,11 +59,15 @@ __all__ = [
     "dcr",
     "dcr_diff",
     "density",
+    "density_bnaf",
     "density_mixed",
     "domias",
+    "domias_bnaf",
     "domias_mixed",
     "dpi",
+    "ensemble",
     "gen_lra",
+    "gen_lra_bnaf",
     "gen_lra_evidence",
     "gen_lra_family",
     "gen_lra_mixed",
@@ -70,7 +79,7 @@ __all__ = [
     "score_attacks",
 ]
 
-RESERVED = ("record", "member", "row", "reference_distance", "stratum")
+RESERVED = ("record", "member", "row", "reference_distance", "release_distance", "stratum")
 """Columns of records.csv that are no attack."""
 
 

@@ -11,13 +11,16 @@ import jax
 import numpy as np
 
 from jaxaudit.runtime.checks import require
+from jaxaudit.tables.attacks.bnaf_attacks import density_bnaf, domias_bnaf, gen_lra_bnaf
 from jaxaudit.tables.attacks.counting import LocalNeighbourhoodConfig, MCConfig, local_neighbourhood, mc
 from jaxaudit.tables.attacks.distance import dcr, dcr_diff
 from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
+from jaxaudit.tables.attacks.ensemble import EnsembleConfig, ensemble
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra_family, gen_lra_scores
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
 from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
+from jaxaudit.tables.bnaf import BNAFConfig
 from jaxaudit.tables.layout import Layout, infer_layout
 
 __all__ = ["ATTACKS", "Attack", "AttackSettings", "Score", "registered"]
@@ -46,7 +49,8 @@ class Attack:
 class AttackSettings:
     """Settings of the registered attacks, each under its name.
 
-    ``domias`` is for ``density`` as well, ``mixed`` for the three attacks with a kernel for categories.
+    ``domias`` is for ``density`` as well, ``mixed`` for the three attacks with a kernel for categories, ``bnaf`` for
+    the three with a flow in place of a kernel density.
 
     Example:
         >>> AttackSettings(gen_lra=GenLRAConfig(k=5)).gen_lra.k
@@ -61,6 +65,8 @@ class AttackSettings:
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     logan: LoganConfig = field(default_factory=LoganConfig)
     mixed: MixedConfig = field(default_factory=MixedConfig)
+    bnaf: BNAFConfig = field(default_factory=BNAFConfig)
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
 
     def __post_init__(self) -> None:
         for item in fields(AttackSettings):  # a job of the command line adds fields of its own
@@ -81,7 +87,7 @@ def registered(settings: AttackSettings | None = None, layout: Layout | None = N
         'minus the distance to the nearest released row'
     """
     own = settings or AttackSettings()
-    mixed = own.mixed
+    mixed, bnaf = own.mixed, own.bnaf
     attacks = (
         _gen_lra(own.gen_lra),
         Attack("dcr", lambda x, s, r, key: dcr(x, s), "minus the distance to the nearest released row"),
@@ -109,8 +115,16 @@ def registered(settings: AttackSettings | None = None, layout: Layout | None = N
                "domias with a kernel for categories beside the one for numbers", mixed),
         Attack("density_mixed", lambda x, s, r, key: density_mixed(x, s, mixed, layout or infer_layout(s, r)),
                "density with a kernel for categories beside the one for numbers", mixed),
+        Attack("gen_lra_bnaf", lambda x, s, r, key: gen_lra_bnaf(x, s, r, bnaf, key=key),
+               "how much training a flow of the reference on the record raises its density of the release around it",
+               bnaf),
+        Attack("domias_bnaf", lambda x, s, r, key: domias_bnaf(x, s, r, bnaf, key=key),
+               "domias with flows in place of kernel densities", bnaf),
+        Attack("density_bnaf", lambda x, s, r, key: density_bnaf(x, s, r, bnaf, key=key),
+               "density with a flow in place of the kernel density", bnaf),
     )  # fmt: skip
-    return MappingProxyType({attack.name: attack for attack in attacks})
+    known = {attack.name: attack for attack in attacks}
+    return MappingProxyType(known | {"ensemble": _ensemble(own.ensemble, known)})
 
 
 def _gen_lra(config: GenLRAConfig) -> Attack:
@@ -118,6 +132,16 @@ def _gen_lra(config: GenLRAConfig) -> Attack:
     if isinstance(config.k, tuple) or isinstance(config.multiplier, tuple):
         return Attack("gen_lra", lambda x, s, r, key: gen_lra_family(x, s, r, config), description, config)
     return Attack("gen_lra", lambda x, s, r, key: gen_lra_scores(x, s, r, config).scores, description, config)
+
+
+def _ensemble(config: EnsembleConfig, known: Mapping[str, Attack]) -> Attack:
+    def score(x: np.ndarray, s: np.ndarray, r: np.ndarray, key: jax.Array) -> np.ndarray:
+        for name in config.components:
+            require(name in known, "ensemble.components", f"be among {', '.join(known)}", name)
+        return ensemble(x, s, r, {name: known[name].score for name in config.components}, key, config)
+
+    description = f"mean of the calibrated ranks of {', '.join(config.components)}"
+    return Attack("ensemble", score, description, config)
 
 
 ATTACKS = registered()
