@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ import pandas as pd
 
 from jaxaudit.report.canvas import Picture, style
 from jaxaudit.report.compare_page import QUESTIONS, comparison_page, question
+from jaxaudit.report.draft import drafted, write_json, write_page, write_pictures
 from jaxaudit.report.effects import METRICS, Effect, Measured, compare_levels, measure, rank_correlation, ranking
 from jaxaudit.report.figures_compare import draw_attacks, draw_effect, draw_priors, draw_ranking, option_words
 from jaxaudit.report.sweeps import Run, read_sweeps, varying_options
@@ -151,7 +149,7 @@ def _effect(effect: Effect) -> dict[str, Any]:
 def write_comparison(comparison: Comparison, folder: str | os.PathLike[str]) -> Path:
     """Write summary.csv, report.html, figures/ and, last, summary.json; other files in the folder stay.
 
-    Everything is made in a hidden folder first; a failure before the move leaves nothing behind.
+    All or nothing is written (``jaxaudit.report.draft``).
 
     Returns:
         The path of the report.
@@ -160,29 +158,11 @@ def write_comparison(comparison: Comparison, folder: str | os.PathLike[str]) -> 
         InputError: the folder is a file or cannot be written.
     """
     target = Path(folder).expanduser().resolve()
-    missing = [path for path in (target, *target.parents) if not path.exists()]
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".jaxaudit-", suffix=".part", dir=target))
-    except OSError as error:
-        raise InputError(f"output must be a folder that can be written ({error.strerror}), got {target}") from None
-    try:
-        (draft / "figures").mkdir()
-        for picture in comparison.pictures:
-            (draft / "figures" / f"{picture.name}.png").write_bytes(picture.png)
+    with drafted(target, _FILES, what="output") as draft:
+        write_pictures(comparison.pictures, draft)
         comparison.table.to_csv(draft / "summary.csv", index=False, lineterminator="\n", encoding="utf-8")
-        page = render_page(comparison.page, _FOOTER)
-        (draft / "report.html").write_bytes(page.encode("utf-8", "xmlcharrefreplace"))
-        text = json.dumps(plain(comparison.content), indent=1, allow_nan=False)
-        (draft / "summary.json").write_text(text + "\n", encoding="utf-8")
-        for name in _FILES:
-            if (target / name).is_dir():
-                shutil.rmtree(target / name)
-            os.replace(draft / name, target / name)
-    except BaseException:
-        shutil.rmtree(missing[-1] if missing else draft, ignore_errors=True)
-        raise
-    shutil.rmtree(draft)
+        write_page(render_page(comparison.page, _FOOTER), draft)
+        write_json(plain(comparison.content), draft / "summary.json")
     return target / "report.html"
 
 

@@ -61,8 +61,21 @@ def _draw_copies(ax: Axes, groups: Sequence[tuple[np.ndarray, str, str]], yardst
         ax.axvline(yardstick, color=INK, lw=1, ls="--")
     ax.set_xlim(zero / (least / zero) ** 0.4, most * (most / least) ** 0.02)
     share_axes(ax, zero, least, bottom, shares=False)
+    ax.set_title("Distance from a record to the nearest released row")
     ax.set_xlabel("distance to the nearest released row (0: an exact copy)")
     ax.set_ylabel("share of records at most so far")
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """At most nine round numbers in [low, high]: powers of ten, or 1, 2 and 5 times them, or else the two ends."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    slack = 1 + 1e-9
+    for steps in ((1.0,), (1.0, 2.0, 5.0)):
+        ticks = [step * 10.0**k for k in range(first, last + 1) for step in steps]
+        ticks = [tick for tick in ticks if low / slack <= tick <= high * slack]
+        if len(ticks) > 1:
+            return ticks[:: 1 + (len(ticks) - 1) // 8]
+    return [float(f"{end:.3g}") for end in (low, high)]
 
 
 def share_axes(ax: Axes, zero: float, least: float, bottom: float, shares: bool = True) -> None:
@@ -80,8 +93,7 @@ def share_axes(ax: Axes, zero: float, least: float, bottom: float, shares: bool 
     ax.set_ylim(bottom / 1.15, 1.15)
     tens = [10.0**k for k in range(math.ceil(math.log10(1.3 * bottom)), 1)]
     ax.set_yticks([bottom, *tens], ["0", *(f"{100 * ten:g} %" for ten in tens)])
-    low, high = math.ceil(math.log10(least) - 1e-9), math.floor(math.log10(ax.get_xlim()[1]))
-    ticks = [10.0**k for k in range(low, high + 1, 1 + (high - low) // 8)]
+    ticks = _log_ticks(least, ax.get_xlim()[1])
     texts = (f"{100 * tick:g} %" if shares else f"{tick:g}" for tick in ticks)
     ax.set_xticks([zero, *ticks], ["0", *texts])
     for axis in (ax.xaxis, ax.yaxis):

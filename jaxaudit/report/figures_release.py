@@ -196,6 +196,7 @@ def _draw_rocs(
     ax.plot(line, line, color=INK, lw=1, ls=(0, (1, 1.5)))
     ax.set_xlim(zero / 1.6, 1.05)
     share_axes(ax, zero, 1 / n0, bottom)
+    ax.set_title(f"Members found at few false alarms (band: {confidence(result)} interval)")
     ax.set_xlabel(f"FPR ({counted(n0, 'non-member')})")
     ax.set_ylabel(f"TPR ({counted(n1, 'member')})")
     figure.legend(loc="outside right upper", title="attack (AUC)", alignment="left")

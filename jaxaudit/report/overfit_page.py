@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from jaxaudit.report.canvas import Picture
+from jaxaudit.report.draft import drafted, write_json, write_page, write_pictures
 from jaxaudit.report.figures_overfit import draw_overfit
 from jaxaudit.report.html import command_line
 from jaxaudit.report.template import render_page
 from jaxaudit.report.words import Card, Items, Page, Section, Table, Text, count, flatten, get, number, p_value, percent
 from jaxaudit.report.write import plain
-from jaxaudit.runtime.checks import InputError
 from jaxaudit.runtime.devices import describe
 from jaxaudit.runtime.result import SCHEMA_VERSION
 from jaxaudit.tables.overfit import OverfitResult
@@ -201,7 +198,7 @@ def write_overfit(
 ) -> dict[str, Path]:
     """Write results.json (strict JSON), overfit.csv, figures/ and report.html; other files in the folder stay.
 
-    Everything is made in a hidden folder first; a failure before the move leaves the folder as it was.
+    All or nothing is written (``jaxaudit.report.draft``).
 
     Args:
         result: of ``jaxaudit.tables.overfit.sweep_overfit``.
@@ -216,37 +213,19 @@ def write_overfit(
     """
     environment = describe() if environment is None else environment
     target = Path(folder).expanduser().resolve()
-    missing = [path for path in (target, *target.parents) if not path.exists()]
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".jaxaudit-", suffix=".part", dir=target))
-    except OSError as error:
-        raise InputError(f"folder must be writable, got {target}: {error.strerror}") from None
-    try:
+    with drafted(target, _FILES) as draft:
         _write_files(result, draft, environment)
-        for name in _FILES:
-            if (target / name).is_dir():
-                shutil.rmtree(target / name)
-            os.replace(draft / name, target / name)
-    except BaseException:
-        shutil.rmtree(missing[-1] if missing else draft, ignore_errors=True)
-        raise
-    shutil.rmtree(draft)
     return dict(zip(("figures", "table", "report", "results"), (target / name for name in _FILES), strict=True))
 
 
 def _write_files(result: OverfitResult, draft: Path, environment: Mapping[str, Any]) -> None:
     pictures = draw_overfit(result)
-    (draft / "figures").mkdir()
-    for picture in pictures:
-        (draft / "figures" / f"{picture.name}.png").write_bytes(picture.png)
-    page = render_page(overfit_page(result, pictures, environment), _FOOTER)
-    (draft / "report.html").write_bytes(page.encode("utf-8", "xmlcharrefreplace"))
+    write_pictures(pictures, draft)
+    write_page(render_page(overfit_page(result, pictures, environment), _FOOTER), draft)
     result.table.to_csv(draft / "overfit.csv", index=False, na_rep="", lineterminator="\n", encoding="utf-8",
                         quoting=csv.QUOTE_MINIMAL)  # fmt: skip
     content = {
         "schema_version": SCHEMA_VERSION, "audit": result.audit, "config": result.config, "environment": environment,
         "timings": result.timings, "summary": result.summary, "warnings": result.warnings,
     }  # fmt: skip
-    text = json.dumps(plain(content), indent=1, sort_keys=True, allow_nan=False)
-    (draft / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_json(plain(content), draft / "results.json")

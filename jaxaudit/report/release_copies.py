@@ -77,14 +77,15 @@ def _introduction(found: Mapping[str, Any]) -> Text:
         )
     else:
         near = (
-            f"A near copy is closer to a released row than {quantile} of the {counted(r, 'reference row')}, that is "
-            f"closer than {distance_text(get(found, 'yardstick'))}; of records that the generator never saw at most "
-            f"{percent(share, 1)} are expected to be."
+            f"A near copy is closer to a released row than all but the nearest {quantile} of the "
+            f"{counted(r, 'reference row')}, that is closer than {distance_text(get(found, 'yardstick'))}; of records "
+            f"that the generator never saw at most {percent(share, 1)} are expected to be."
         )
     return Text(
         "A release that repeats its training data lies closer to members than to other records of the population. An "
-        f"exact copy has distance 0 in the encoded columns. {near} Copies of non-members are made by chance, as in "
-        "tables with few columns or few levels: the difference between the two groups is what speaks of copying."
+        f"exact copy agrees in every cell, as printed, and has distance 0. {near} Copies of non-members are made by "
+        "chance, as in tables with few columns or few levels: the difference between the two groups is what speaks of "
+        "copying."
     )
 
 

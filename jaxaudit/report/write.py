@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from jaxaudit.report.draft import drafted, write_json, write_page, write_pictures
 from jaxaudit.report.figures import draw
 from jaxaudit.report.html import render
 from jaxaudit.runtime.checks import InputError, check_choice
@@ -36,9 +34,8 @@ def write_run(
 
     ``results.json`` is strict JSON with sorted keys: NaN (undefined) is ``null``, infinities are the strings
     ``"Infinity"`` and ``"-Infinity"``. The table is CSV with every float in the shortest form that reads back to the
-    same number, and an empty cell for NaN; further tables (``evidence.csv``) likewise. Everything is made in a hidden
-    folder inside ``folder`` (a sibling could lie on another file system) and moved into place when all of it exists,
-    ``results.json`` last; a failure leaves the folder as it was.
+    same number, and an empty cell for NaN; further tables (``evidence.csv``) likewise. All or nothing is written
+    (``jaxaudit.report.draft``), ``results.json`` last.
 
     Args:
         result: of either audit.
@@ -54,36 +51,17 @@ def write_run(
     check_choice("audit", result.audit, tuple(_TABLES))
     environment = describe() if environment is None else environment
     target = Path(folder).expanduser().resolve()
-    made = _first_missing(target)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".jaxaudit-", suffix=".part", dir=target))
-    except OSError as error:
-        raise InputError(f"folder must be writable, got {target}: {error.strerror}") from None
-    try:
+    files = ("figures", _TABLES[result.audit], *_FURTHER, "report.html", "results.json")
+    with drafted(target, files, optional=_FURTHER) as draft:
         _write_files(result, draft, environment)
-        _move_into_place(draft, target, _TABLES[result.audit])
-    except BaseException:
-        shutil.rmtree(made if made is not None else draft, ignore_errors=True)
-        raise
-    shutil.rmtree(draft)
     names = {"results": "results.json", "table": _TABLES[result.audit], "report": "report.html", "figures": "figures"}
     return {key: target / name for key, name in names.items()}
 
 
-def _first_missing(target: Path) -> Path | None:
-    """The topmost folder that has to be made for ``target``, None where it exists."""
-    missing = [path for path in (target, *target.parents) if not path.exists()]
-    return missing[-1] if missing else None
-
-
 def _write_files(result: AuditResult, draft: Path, environment: Mapping[str, Any]) -> None:
     pictures = draw(result)
-    (draft / "figures").mkdir()
-    for picture in pictures:
-        (draft / "figures" / f"{picture.name}.png").write_bytes(picture.png)
-    page = render(result, pictures, environment)
-    (draft / "report.html").write_bytes(page.encode("utf-8", "xmlcharrefreplace"))
+    write_pictures(pictures, draft)
+    write_page(render(result, pictures, environment), draft)
     _write_table(result.table, draft / _TABLES[result.audit])
     for name, table in result.tables.items():
         if f"{name}.csv" not in _FURTHER:
@@ -99,8 +77,7 @@ def _write_files(result: AuditResult, draft: Path, environment: Mapping[str, Any
         "summary": result.summary,
         "warnings": result.warnings,
     }
-    text = json.dumps(plain(content), indent=2, sort_keys=True, allow_nan=False)
-    (draft / "results.json").write_text(text + "\n", encoding="utf-8")
+    write_json(plain(content), draft / "results.json")
 
 
 def _write_table(table: pd.DataFrame, path: Path) -> None:
@@ -116,29 +93,6 @@ def _quoting(table: pd.DataFrame) -> Literal[0, 2]:
     cells = (str(cell) for column in texts for cell in texts[column].unique())
     odd = any("\r" in text for text in (*map(str, table.columns), *cells))
     return csv.QUOTE_NONNUMERIC if odd else csv.QUOTE_MINIMAL
-
-
-def _move_into_place(draft: Path, target: Path, table: str) -> None:
-    """Old outputs are set aside first, also such as this run does not have, and put back should a move fail."""
-    moved: list[str] = []
-    aside = draft / "replaced"
-    aside.mkdir()
-    try:
-        for name in ("figures", table, *_FURTHER, "report.html", "results.json"):
-            if (target / name).exists():
-                os.replace(target / name, aside / name)
-            moved.append(name)
-            if (draft / name).exists() or name not in _FURTHER:
-                os.replace(draft / name, target / name)
-    except BaseException:
-        for name in moved:
-            if (target / name).is_dir():
-                shutil.rmtree(target / name)
-            else:
-                (target / name).unlink(missing_ok=True)
-            if (aside / name).exists():
-                os.replace(aside / name, target / name)
-        raise
 
 
 def plain(value: Any) -> Any:

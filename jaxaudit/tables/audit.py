@@ -22,7 +22,7 @@ from jaxaudit.tables.encode import fit_encoder
 from jaxaudit.tables.evidence import ReportConfig, closest_pairs, expose
 from jaxaudit.tables.example import breast_cancer_release
 from jaxaudit.tables.judgement import EvaluationConfig, judge
-from jaxaudit.tables.overlaps import overlap_masks
+from jaxaudit.tables.overlaps import in_release, overlap_masks
 from jaxaudit.tables.sensitivity import SensitivityConfig, sensitivity_summary
 from jaxaudit.tables.sensitivity import sensitivity as try_references
 from jaxaudit.tables.strata import outlier_strata
@@ -159,7 +159,8 @@ def _audit(
         summary = judge(scored, member, overlap_masks(release), strata, evaluation, seed, stage.advance)
     with progress.stage("records"):
         encoded = {"targets": targets, "synthetic": synthetic, "reference": reference}
-        found = copies(targets, member, synthetic, reference, evaluation.level)
+        same = in_release(release)
+        found = copies(targets, member, synthetic, reference, evaluation.level, repeated=same)
         best = summary["permutation"]["best"]
         seen = expose(release, encoded, scored, best, found.distance, strata.stratum, settings.gen_lra, report)
         summary |= {"copies": found.summary, "exposed": seen.summary}

@@ -53,8 +53,9 @@ class Copies:
 
 
 def copies(
-    targets: Any, member: Any, synthetic: Any, reference: Any, level: float = 0.95, quantile: float = 0.01
-) -> Copies:
+    targets: Any, member: Any, synthetic: Any, reference: Any, level: float = 0.95, quantile: float = 0.01, *,
+    repeated: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Copies:  # fmt: skip
     """Count exact and near copies of members, of non-members and of reference rows.
 
     Args:
@@ -64,6 +65,8 @@ def copies(
         reference: (r, d) encoded reference rows.
         level: coverage of every interval, in (0, 1).
         quantile: of the reference's distances, the yardstick of near copies; in (0, 1).
+        repeated: (n,) and (r,) bool, records and reference rows that the release repeats as printed
+            (``overlaps.in_release``): their distance counts as 0.
 
     Raises:
         InputError: tables of different width, values that are not finite, a class without records, level or quantile
@@ -83,6 +86,8 @@ def copies(
     released = distinct_rows(as_rows("synthetic", synthetic, rows.shape[1]))[0]
     distance = nearest_distance(rows, released)
     others = nearest_distance(as_rows("reference", reference, rows.shape[1]), released)
+    if repeated is not None:
+        distance, others = (np.where(same, 0.0, d) for same, d in zip(repeated, (distance, others), strict=True))
     yardstick = float(_quantile(others, quantile))
     groups = {"members": distance[labels], "non_members": distance[~labels], "reference": others}
     described = {name: _group(values, yardstick, level) for name, values in groups.items()}

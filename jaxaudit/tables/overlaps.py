@@ -23,7 +23,7 @@ from jaxaudit.tables.columns import decimals, round_numbers
 if TYPE_CHECKING:
     from jaxaudit.tables.data import Release
 
-__all__ = ["MEANING", "auc_without", "count_overlaps", "overlap_masks"]
+__all__ = ["MEANING", "auc_without", "count_overlaps", "in_release", "overlap_masks"]
 
 MEANING = {
     "duplicates_members": "Members that repeat an earlier member",
@@ -105,17 +105,31 @@ def overlap_masks(release: Release) -> dict[str, np.ndarray]:
         in_synthetic [1, 0, 0, 0]
         any [1, 1, 1, 1]
     """
-    tables = release.tables()
-    printed = _printed(tables)
-    ids = _row_ids(tables)
-    coarse = _row_ids(tables, printed) if printed else ids
+    ids = _row_ids(release.tables())
     scored = np.concatenate([ids["members"], ids["non_members"]])
     masks = {
         "in_reference": np.isin(scored, ids["reference"]),
         "in_other_class": np.isin(scored, np.intersect1d(ids["members"], ids["non_members"])),
-        "in_synthetic": np.isin(np.concatenate([coarse["members"], coarse["non_members"]]), coarse["synthetic"]),
+        "in_synthetic": in_release(release)[0],
     }
     return masks | {"any": np.any(list(masks.values()), axis=0)}
+
+
+def in_release(release: Release) -> tuple[np.ndarray, np.ndarray]:
+    """Which scored records (members, then non-members) and which reference rows the release repeats exactly.
+
+    Numbers are compared at the decimals that the release prints, so that a copy which was only written shorter counts.
+
+    Example:
+        >>> from jaxaudit.tables.data import load_release
+        >>> rows = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]})
+        >>> [mask.astype(int).tolist() for mask in in_release(load_release(rows[:2], rows[2:3], rows[:1], rows[3:]))]
+        [[1, 0, 0], [0]]
+    """
+    tables = release.tables()
+    ids = _row_ids(tables, _printed(tables))
+    targets = np.concatenate([ids["members"], ids["non_members"]])
+    return np.isin(targets, ids["synthetic"]), np.isin(ids["reference"], ids["synthetic"])
 
 
 def auc_without(

@@ -403,7 +403,7 @@ def test_the_command_writes_beside_the_runs_and_replaces_only_its_own_files(swee
     ([], "at least one folder"), (["nowhere"], "folder must be an existing folder of runs, got nowhere"),
     (["empty"], "must hold a results.json of an audit, got none in empty"), (["empty", "--wrong"], "--wrong"),
     (["foreign"], "schema version 2"), (["empty", "output="], "output must"),
-    (["runs", "output=file"], "output must be a folder that can be written"),
+    (["runs", "output=file"], "output must be writable"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_writes_nothing(make, arguments, message, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)

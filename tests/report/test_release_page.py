@@ -14,6 +14,7 @@ import pytest
 from jaxaudit.report import figures_copies, figures_release, write_run
 from jaxaudit.report.canvas import Picture, style
 from jaxaudit.report.figures import draw
+from jaxaudit.report.figures_copies import _log_ticks, draw_copies
 from jaxaudit.report.html import render
 from jaxaudit.report.release_page import release_page
 from jaxaudit.report.release_verdict import verdict
@@ -401,3 +402,16 @@ def test_distances_that_are_hard_to_draw(full) -> None:
             with style():
                 (picture,) = figures_copies.draw_copies(replace(full, evidence=evidence))
             assert picture.png.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("least", "most"), [
+    (4.7, 7.2), (1.0, 1.0), (0.5, 1 - 2e-16), (1.0, 1.02), (3.0, 3.1), (0.2, 4.0), (1e-12, 5e3), (9.99, 10.01),
+])  # fmt: skip
+def test_distances_of_any_range_are_drawn_with_ticks(least: float, most: float, full) -> None:
+    """All within one decade, or over many: never without two numbers on the axis."""
+    ticks = _log_ticks(least, most * (1 + 1e-6))
+    assert 2 <= len(ticks) <= 9
+    assert all(0.99 * least <= tick <= 1.01 * most for tick in ticks)
+    distance = np.linspace(least, most, len(full.evidence["nearest"]))
+    evidence = {**full.evidence, "nearest": distance, "nearest_reference": distance[:5]}
+    assert draw_copies(replace(full, evidence=evidence))[0].png.startswith(b"\x89PNG")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxaudit.report import write, write_run
+from jaxaudit.report import draft, write, write_run
 from jaxaudit.report.figures import Picture
 from jaxaudit.report.write import plain
 from jaxaudit.runtime.checks import InputError
@@ -165,7 +165,7 @@ def test_a_failing_move_is_undone(at, graph, quick, tmp_path, environment, monke
             raise OSError("disk full")
         real(source, target)
 
-    monkeypatch.setattr(write.os, "replace", replace_once_broken)
+    monkeypatch.setattr(draft.os, "replace", replace_once_broken)
     with pytest.raises(OSError, match="disk full"):
         write_run(replace(graph, warnings=("second",)), tmp_path, environment)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before

@@ -115,3 +115,14 @@ def test_near_copies_are_as_rare_as_promised() -> None:
 def test_bad_arguments(change: dict, message: str, tables: dict) -> None:
     with pytest.raises(InputError, match=message):
         copies(**{**tables, "member": MEMBER, **change})
+
+
+def test_rows_that_the_release_only_prints_shorter_are_exact_copies() -> None:
+    targets, released, reference = [[0.1234], [5.0], [2.0]], [[0.12], [5.1]], [[1.0], [5.11], [9.0]]
+    plain = copies(targets, [1, 1, 0], released, reference)
+    same = (np.array([True, False, False]), np.array([False, True, False]))
+    found = copies(targets, [1, 1, 0], released, reference, repeated=same)
+    assert [plain.summary["groups"][name]["exact"] for name in ("members", "reference")] == [0, 0]
+    assert [found.summary["groups"][name]["exact"] for name in ("members", "reference")] == [1, 1]
+    assert found.distance.tolist() == [0.0, *plain.distance.tolist()[1:]]
+    assert found.summary["yardstick"] == 0.0
