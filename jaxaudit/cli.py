@@ -89,7 +89,9 @@ class RunFolders(Callback):
 
     @classmethod
     def clean(cls) -> None:
-        """Remove what was made and is still empty, innermost first."""
+        """Remove what was made and is still empty but for the list of a sweep's options, innermost first."""
+        if cls.missing and cls.missing[0].is_dir() and os.listdir(cls.missing[0]) == ["multirun.yaml"]:
+            (cls.missing[0] / "multirun.yaml").unlink()
         for place in cls.missing:
             with contextlib.suppress(OSError):
                 place.rmdir()
@@ -272,7 +274,7 @@ def main() -> None:
         _app()
     except KeyboardInterrupt:
         RunFolders.clean()
-        _fail("interrupted; shadow models trained so far are kept in cache.dir", 130)
+        _fail("interrupted; what is stored in cache.dir is kept (of a graph audit, the models trained so far)", 130)
     except Exception as error:
         RunFolders.clean()
         if RunFolders.started and not isinstance(error, InputError | OSError):

@@ -328,3 +328,10 @@ def test_overfit_sweep_writes_its_files_and_says_what_it_found(tmp_path: Path) -
     failed = run("audit=overfit", "overfit.eps=[2]", "hydra.run.dir=bad", cwd=tmp_path)
     assert (failed.returncode, failed.stderr) == (2, "error: overfit.eps must be in [0, 1], got 2.0\n")
     assert not (tmp_path / "bad").exists()
+
+
+def test_a_sweep_of_bad_jobs_leaves_no_folder(tmp_path: Path) -> None:
+    done = run("-m", "audit=release", "attacks=[dcr]", "dpi.k=0,-1", "hydra.sweep.dir=out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "error: dpi.k must be 1 or more, got 0"
+    assert not (tmp_path / "out").exists()
