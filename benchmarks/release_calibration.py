@@ -97,6 +97,7 @@ def figure(rows: list[dict[str, Any]]) -> None:
     ax.axhline(0.05, color="grey", linestyle=":", label="level of the test")
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(left=0)
+    ax.set_xticks(shares, [f"{share:g}" for share in shares])
     ax.set_xlabel("released rows that are copies of members (%)")
     ax.set_ylabel("share of releases with adjusted p <= .05")
     ax.set_title(f"Power of the release audit: {times} releases of {rows[0]['n']} rows per point")

@@ -18,7 +18,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaudit.graph.propagate import adjacency, csr_pattern, gcn_weights, mean_weights, neighbour_softmax, neighbour_sum
+from jaxaudit.graph.layers import (
+    GCN,
+    AttentionConvolution,
+    Dropout,
+    Features,
+    GinConvolution,
+    Linear,
+    SageConvolution,
+    TwoLayers,
+    drop,
+)
+from jaxaudit.graph.propagate import adjacency, csr_pattern, gcn_weights, mean_weights
 from jaxaudit.graph.structure import SparseFeatures, Structure, entry_mask, graph_arrays, multiply, one_node
 from jaxaudit.runtime.checks import InputError, check_choice, require
 
@@ -36,7 +47,6 @@ __all__ = [
     "multiply",
 ]
 
-Features = jax.Array | SparseFeatures
 GAT_HEADS = 8
 
 
@@ -79,153 +89,6 @@ class Model(NamedTuple):
 Builder = Callable[[int, int, int], Model | tuple[Callable[..., Any], Callable[..., Any]]]
 """Makes a model, or the pair (init, apply), of (features, hidden, classes)."""
 
-Dropout = tuple[jax.Array, float]
-
-
-def drop(hidden: jax.Array, dropout: Dropout | None) -> jax.Array:
-    """Zero a random share of the activations and scale the others by 1/(1 − rate), which keeps the mean.
-
-    Placed where node-level audits of two-layer models have it: on the hidden activations, between the ReLU and the
-    second layer (``BaseGNN.forward`` of the public MIA-audit-GNN, arXiv:2505.24089); neither on the input features nor
-    on attention weights, unlike the GAT of Veličković et al.
-
-    Args:
-        hidden: (n, h) float.
-        dropout: (key, rate in [0, 1)), or None, which returns ``hidden`` itself.
-
-    Returns:
-        (n, h) float; row i depends on the key and on i, so that appended rows change nothing.
-
-    Example:
-        >>> drop(jnp.ones((1, 4)), (jax.random.key(1), 0.5)).tolist()
-        [[2.0, 0.0, 2.0, 2.0]]
-    """
-    if dropout is None:
-        return hidden
-    key, rate = dropout
-    return jnp.where(jax.random.bernoulli(key, 1 - rate, hidden.shape), hidden / (1 - rate), 0)
-
-
-def _fan_in(inputs: int) -> Callable[..., jax.Array]:
-    """U(±1/√inputs): kernel and bias of torch.nn.Linear."""
-
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -1, 1) / jnp.sqrt(jnp.asarray(inputs, dtype))
-
-    return init
-
-
-class _GraphConvolution(nn.Module):
-    """Â·X·W + b with Glorot-uniform W and zero b; multiplies first, so that hidden columns travel."""
-
-    inputs: int
-    outputs: int
-
-    @nn.compact
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", nn.initializers.glorot_uniform(), (self.inputs, self.outputs))
-        bias = self.param("bias", nn.initializers.zeros_init(), (self.outputs,))
-        return neighbour_sum(structure.pattern, weights, multiply(features, kernel)) + bias
-
-
-class _SageConvolution(nn.Module):
-    """X·W_self + mean over neighbours(X)·W_neighbour + b; one product with both kernels side by side."""
-
-    inputs: int
-    outputs: int
-
-    @nn.compact
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
-        shape, init = (self.inputs, self.outputs), _fan_in(self.inputs)
-        own, neighbour = self.param("kernel_self", init, shape), self.param("kernel_neighbour", init, shape)
-        bias = self.param("bias", init, (self.outputs,))
-        mine, sent = jnp.split(multiply(features, jnp.concatenate([own, neighbour], axis=1)), 2, axis=1)
-        return mine + neighbour_sum(structure.pattern, weights, sent) + bias
-
-
-class _GinConvolution(nn.Module):
-    """MLP((1 + 0)·x + sum over neighbours), MLP = linear, ReLU, linear; the first product is done before the sum."""
-
-    inputs: int
-    hidden: int
-    outputs: int
-
-    @nn.compact
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", _fan_in(self.inputs), (self.inputs, self.hidden))
-        bias = self.param("bias", _fan_in(self.inputs), (self.hidden,))
-        second = self.param("kernel_out", _fan_in(self.hidden), (self.hidden, self.outputs))
-        second_bias = self.param("bias_out", _fan_in(self.hidden), (self.outputs,))
-        hidden = nn.relu(neighbour_sum(structure.pattern, weights, multiply(features, kernel)) + bias)
-        return multiply(hidden, second) + second_bias
-
-
-class _AttentionConvolution(nn.Module):
-    """Σ_j softmax_j(LeakyReLU(a_from·W x_j + a_to·W x_i)) W x_j per head, heads side by side, + b.
-
-    j runs over the visible neighbours and i itself; slope .2; Glorot-uniform W and a, zero b.
-    """
-
-    inputs: int
-    outputs: int  # of one head
-    heads: int
-
-    @nn.compact
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
-        glorot = nn.initializers.glorot_uniform()
-        kernel = self.param("kernel", glorot, (self.inputs, self.heads * self.outputs))
-        sends = self.param("attention_from", glorot, (self.heads, self.outputs))
-        receives = self.param("attention_to", glorot, (self.heads, self.outputs))
-        bias = self.param("bias", nn.initializers.zeros_init(), (self.heads * self.outputs,))
-        # Heads come first: with nodes first, the backward pass takes twice as long on CPUs.
-        values = multiply(features, kernel).reshape(-1, self.heads, self.outputs).transpose(1, 0, 2)  # (H, n, F)
-        exact = jax.lax.Precision.HIGHEST
-        sent, received = (jnp.einsum("hnf,hf->nh", values, a, precision=exact) for a in (sends, receives))
-        scores = nn.leaky_relu(sent[structure.pattern.columns] + received[structure.pattern.rows], 0.2)
-        attention = neighbour_softmax(structure.pattern, weights, scores)
-        out = jax.vmap(neighbour_sum, in_axes=(None, 1, 0))(structure.pattern, attention, values)
-        return out.transpose(1, 0, 2).reshape(-1, self.heads * self.outputs) + bias
-
-
-class _Linear(nn.Module):
-    """X·W + b, initialised like a graph convolution."""
-
-    inputs: int
-    outputs: int
-
-    @nn.compact
-    def __call__(self, features: Features, structure: Structure, weights: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", nn.initializers.glorot_uniform(), (self.inputs, self.outputs))
-        return multiply(features, kernel) + self.param("bias", nn.initializers.zeros_init(), (self.outputs,))
-
-
-class _GCN(nn.Module):
-    """Two graph convolutions with a ReLU between."""
-
-    features: int
-    hidden: int
-    classes: int
-
-    @nn.compact
-    def __call__(
-        self, features: Features, structure: Structure, weights: jax.Array, dropout: Dropout | None = None
-    ) -> jax.Array:
-        hidden = nn.relu(_GraphConvolution(self.features, self.hidden)(features, structure, weights))
-        return _GraphConvolution(self.hidden, self.classes)(drop(hidden, dropout), structure, weights)
-
-
-class _TwoLayers(nn.Module):
-    """Two layers with a ReLU between."""
-
-    first: nn.Module
-    second: nn.Module
-
-    def __call__(
-        self, features: Features, structure: Structure, weights: jax.Array, dropout: Dropout | None = None
-    ) -> jax.Array:
-        hidden = nn.relu(self.first(features, structure, weights))
-        return self.second(drop(hidden, dropout), structure, weights)
-
 
 def _flax_model(
     module: nn.Module, features: int, prepare: Callable[[Structure, jax.Array], jax.Array] = _mask_itself
@@ -244,19 +107,19 @@ def _flax_model(
 
 def _gcn(features: int, hidden: int, classes: int) -> Model:
     """Graph convolutional network: Kipf & Welling 2017 (arXiv:1609.02907), normalised as PyG's GCNConv."""
-    module = _GCN(features, hidden, classes)
+    module = GCN(features, hidden, classes)
     return _flax_model(module, features, lambda structure, mask: gcn_weights(structure.pattern, mask))
 
 
 def _sage(features: int, hidden: int, classes: int) -> Model:
     """GraphSAGE, mean aggregator: Hamilton et al. 2017 (arXiv:1706.02216), without sampling, as PyG's SAGEConv."""
-    module = _TwoLayers(_SageConvolution(features, hidden), _SageConvolution(hidden, classes))
+    module = TwoLayers(SageConvolution(features, hidden), SageConvolution(hidden, classes))
     return _flax_model(module, features, lambda structure, mask: mean_weights(structure.pattern, mask))
 
 
 def _gin(features: int, hidden: int, classes: int) -> Model:
     """Graph isomorphism network: Xu et al. 2019 (arXiv:1810.00826); ε fixed at 0 (GIN-0), as PyG's GINConv default."""
-    module = _TwoLayers(_GinConvolution(features, hidden, hidden), _GinConvolution(hidden, hidden, classes))
+    module = TwoLayers(GinConvolution(features, hidden, hidden), GinConvolution(hidden, hidden, classes))
     return _flax_model(module, features)
 
 
@@ -265,14 +128,14 @@ def _gat(features: int, hidden: int, classes: int) -> Model:
 
     ReLU between the layers, as in Khosla, arXiv:2601.17130.
     """
-    first = _AttentionConvolution(features, hidden, GAT_HEADS)
-    module = _TwoLayers(first, _AttentionConvolution(GAT_HEADS * hidden, classes, 1))
+    first = AttentionConvolution(features, hidden, GAT_HEADS)
+    module = TwoLayers(first, AttentionConvolution(GAT_HEADS * hidden, classes, 1))
     return _flax_model(module, features)
 
 
 def _mlp(features: int, hidden: int, classes: int) -> Model:
     """The baseline without edges: the GCN with the identity in place of Â."""
-    module = _TwoLayers(_Linear(features, hidden), _Linear(hidden, classes))
+    module = TwoLayers(Linear(features, hidden), Linear(hidden, classes))
     return _flax_model(module, features)
 
 

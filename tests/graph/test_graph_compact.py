@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from jaxaudit.graph import per_model, shadow
+from jaxaudit.graph import per_model, shadow, shadow_stages
 from jaxaudit.graph.compact import Capacity, capacities, cut_out, round_up, whole, whole_capacity
 from jaxaudit.graph.data import csbm, graph_from_arrays
 from jaxaudit.graph.models import MODELS, Model, ModelConfig, build_model, multiply
@@ -189,7 +189,7 @@ def test_a_model_does_not_depend_on_the_others(monkeypatch):
     assert together.losses[1] == 0  # nobody's loss
     few = train_and_query(THIN, by_hand(nodes[:4], THIN.edges), **settings)
     np.testing.assert_array_equal(few.logits, together.logits[:4])
-    monkeypatch.setattr(shadow, "_HOST_BYTES", 1)
+    monkeypatch.setattr(shadow_stages, "_HOST_BYTES", 1)
     alone = train_and_query(THIN, by_hand(nodes, THIN.edges), **settings)
     np.testing.assert_array_equal(alone.logits, together.logits)
     np.testing.assert_array_equal(alone.losses, together.losses)

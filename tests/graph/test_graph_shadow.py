@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxaudit.graph import shadow
+from jaxaudit.graph import shadow_stages as stages
 from jaxaudit.graph.attacks.g_base import contrast_queries, draw_design
 from jaxaudit.graph.compact import whole
 from jaxaudit.graph.data import csbm
@@ -95,9 +95,9 @@ def test_segment_path_agrees_with_bcsr(samples, ensemble, monkeypatch):
     from jaxaudit.graph import propagate
 
     monkeypatch.setattr(propagate, "sparse", None)
-    shadow._compiled.cache_clear()
+    stages.compiled.cache_clear()
     other = train_and_query(GRAPH, samples, sampler=SAMPLER, train=TRAIN)
-    shadow._compiled.cache_clear()
+    stages.compiled.cache_clear()
     np.testing.assert_allclose(other.logits, ensemble.logits, atol=0.05)
 
 
@@ -122,7 +122,7 @@ def test_models_are_stored_one_by_one(samples, ensemble, tmp_path, monkeypatch):
 
 
 def test_killed_run_resumes(samples, tmp_path, monkeypatch):
-    monkeypatch.setattr(shadow, "_GROUP", 2)
+    monkeypatch.setattr(stages, "_GROUP", 2)
     calls = []
 
     class KilledError(Exception):
@@ -228,7 +228,7 @@ def test_padding_is_in_no_mask_and_toggled_in_no_block():
 
     models = SimpleNamespace(graph=GRAPH, whole=whole(host), fits=[{}], shared=(), items=lambda group: group)
     each = PerModel(ensemble_mesh(1), 1, Store(None), None)
-    found = shadow._contrast(models, design, SimpleNamespace(contrast=contrast), "", each)
+    found = stages.contrast_models(models, design, SimpleNamespace(contrast=contrast), "", each)
     assert found[0]["contrast"].shape == (GRAPH.num_nodes, 2)
     n, seen = GRAPH.num_nodes, asked[0]
     np.testing.assert_array_equal(seen.masks[:, :n], design.masks)

@@ -13,6 +13,8 @@ from scipy.stats import multivariate_normal, norm, spearmanr
 from jaxaudit.evaluate.roc import auc
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables import bnaf as flows
+from jaxaudit.tables import bnaf_network as network
+from jaxaudit.tables import bnaf_training as training
 from jaxaudit.tables.attacks import bnaf_attacks as attacks
 from jaxaudit.tables.attacks.bnaf_attacks import density_bnaf, domias_bnaf, gen_lra_bnaf
 from jaxaudit.tables.attacks.neighbours import nearest_pairs, tie_weights
@@ -31,7 +33,7 @@ def parameters(config: BNAFConfig, columns: int = 8, scale: float = 1.0, seed: i
 
 def named(vector: np.ndarray, shape: Shape, columns: int) -> dict[str, np.ndarray]:
     found, used = {}, 0
-    for name, size in flows._template(columns, shape).items():
+    for name, size in network.template(columns, shape).items():
         found[name] = vector[used : used + np.prod(size)].reshape(size)
         used += np.prod(size)
     assert used == len(vector)
@@ -197,7 +199,7 @@ def test_a_second_table_compiles_nothing(tables) -> None:
     x, s, r = tables
     for attack in ATTACKS.values():
         attack(x, s, r, QUICK)
-    kernels = flows._fit, flows._log_mean, attacks._changes
+    kernels = training.train_members, network.log_mean, attacks._changes
     before = [kernel._cache_size() for kernel in kernels]
     rng = np.random.default_rng(9)
     for attack in ATTACKS.values():
@@ -345,12 +347,12 @@ def test_kernels_lower_for_accelerators(tables, monkeypatch: pytest.MonkeyPatch)
 
         return call
 
-    for module, name in ((flows, "_fit"), (flows, "_log_mean"), (attacks, "_changes")):
+    for module, name in ((flows, "train_members"), (flows, "log_mean"), (attacks, "_changes")):
         monkeypatch.setattr(module, name, lowering(name, getattr(module, name)))
     domias_bnaf(*tables, QUICK)
     gen_lra_bnaf(*tables, QUICK)
-    assert set(seen) == {"_fit", "_log_mean", "_changes"}
-    assert "xf64>" not in seen["_fit"]  # trained in float32
+    assert set(seen) == {"train_members", "log_mean", "_changes"}
+    assert "xf64>" not in seen["train_members"]  # trained in float32
     assert "xf64>" in seen["_changes"]  # a small difference
 
 

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.attacks import gen_lra_terms as terms
-from jaxaudit.tables.attacks import neighbours
+from jaxaudit.tables.attacks import neighbours, screening
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra, gen_lra_scores
 from jaxaudit.tables.density import distinct_rows
 
@@ -257,7 +257,7 @@ def test_k_grid_is_each_k() -> None:
 def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
     x, s, r = tables(20, 32, 31, 7, 5)
     gen_lra(x, s, r, 5, "refit")
-    kernels = (terms._changes, terms._weights, terms._project, terms._widest, neighbours._upper_limits)
+    kernels = (terms._changes, terms._weights, terms._project, terms._widest, screening._upper_limits)
     compiled = [kernel._cache_size() for kernel in kernels]
     x, s, r = tables(18, 30, 29, 6, 6)
     gen_lra(x, s, r, 5, "refit")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import factorial
 
 import jax
@@ -15,7 +14,7 @@ from scipy.stats import gaussian_kde
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables import blocks
 from jaxaudit.tables.attacks import gen_lra_terms as terms
-from jaxaudit.tables.attacks import neighbours
+from jaxaudit.tables.attacks import neighbours, screening
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra, gen_lra_evidence, gen_lra_family, gen_lra_scores
 from jaxaudit.tables.blocks import block_map, row_blocks, table_size
 from jaxaudit.tables.density import _triangular, bandwidth_factor, distinct_rows
@@ -172,16 +171,15 @@ def test_the_route_of_accelerators_gives_the_same_scores(
     assert np.allclose(gen_lra(*tables, [3, 20], mode), here, rtol=1e-12, atol=1e-13)
 
 
-def test_series_keeps_its_bound() -> None:
-    """Taylor and two doublings, against exact fractions at the end of the range and ``expm1`` everywhere in it."""
-    z = Fraction(terms.SERIES_LIMIT) / 4
-    remainder = z**12 / factorial(12) * Fraction(146, 100)  # e^(3/8) < 1.46
-    assert float(remainder) < 2.4e-14
-    x = np.linspace(0.0, terms.SERIES_LIMIT, 10_001)
+@pytest.mark.parametrize(("limit", "degree"), [(terms.SHORT_LIMIT, 7), (terms.SERIES_LIMIT, 10)])
+def test_series_keeps_its_bound(limit: float, degree: int) -> None:
+    """Remainder of an interpolation at Chebyshev points, and ``expm1`` everywhere in the range."""
+    bound = 2 * (limit / 4) ** (degree + 1) * np.exp(limit) / ((degree + 2) * factorial(degree + 1))
+    assert bound < {terms.SHORT_LIMIT: 9e-14, terms.SERIES_LIMIT: 4e-13}[limit]
+    x = np.linspace(0.0, limit, 10_001)
     with jax.enable_x64(True):
-        got = np.asarray(terms.expm1_series(x))
-    assert (np.abs(got - np.expm1(x)) / np.exp(x)).max() < 1e-13
-    assert (np.abs(got - np.expm1(x))[1:] / np.expm1(x)[1:]).max() < 2e-13
+        got = np.asarray(terms.expm1_series(x, limit))
+    assert (np.abs(got - np.expm1(x))[1:] / np.expm1(x)[1:]).max() < bound + 1e-15
     assert got[0] == 0.0
 
 
@@ -216,9 +214,9 @@ def test_screening_limits_hold(seed: int, kind: str, host: bool) -> None:
     elif kind == "near":
         s[:16] = x + 1e-9 * rng.normal(size=(16, 5))
     rows, counts = distinct_rows(s)
-    screen = neighbours._screening_tables(x, rows)
+    screen = screening.screening_tables(x, rows)
     with jax.enable_x64(False):
-        table = np.asarray(neighbours._upper_limits(screen.points, screen.columns))
+        table = np.asarray(screening._upper_limits(screen.points, screen.columns))
     assert (table[:, len(rows) :] >= 1e29).all()
     upper = table[:, : len(rows)].astype(float)
     squared = ((x[:, None] - rows) ** 2).sum(-1)
@@ -245,18 +243,18 @@ def test_screening_limits_hold(seed: int, kind: str, host: bool) -> None:
 @pytest.mark.parametrize(("columns", "places"), [(640, 1), (640, 7), (640, 200), (104, 3), (32, 32)])
 def test_reach_is_no_less_than_the_kth_and_little_more(columns: int, places: int) -> None:
     table = np.random.default_rng(0).random((9, columns)).astype(np.float32)
-    ranked, reach = np.sort(table, axis=1), neighbours._reach(table, places)
+    ranked, reach = np.sort(table, axis=1), screening._reach(table, places)
     assert (reach >= ranked[:, places - 1]).all()
     assert (reach <= ranked[:, min(columns, int(1.3 * places) + 4) - 1]).all()
     table[:, 1::2] = 1e30  # padding, and groups that hold nothing else
-    assert (neighbours._reach(table, min(places, columns // 4)) < 1).all()
+    assert (screening._reach(table, min(places, columns // 4)) < 1).all()
 
 
 def test_bisection_finds_the_kth() -> None:
     table = np.random.default_rng(0).choice([0.0, 1e-30, 0.5, 0.5, 2.0, 3e38, np.inf], size=(9, 40)).astype(np.float32)
     for k in (1, 7, 40):
         with jax.enable_x64(False):
-            got = np.asarray(neighbours._kth_smallest(table, np.int32(k)))
+            got = np.asarray(screening._kth_smallest(table, np.int32(k)))
         assert np.array_equal(got, np.sort(table, axis=1)[:, k - 1])
 
 

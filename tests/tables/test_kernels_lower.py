@@ -16,7 +16,7 @@ from jaxaudit.tables.attacks.gen_lra import gen_lra
 
 MODULES = [
     import_module(f"jaxaudit.tables.{name}")
-    for name in ("density", "attacks.neighbours", "attacks.gen_lra_terms", "attacks.counting", "attacks.learned")
+    for name in ("density", "attacks.screening", "attacks.gen_lra_terms", "attacks.counting", "attacks.learned")
 ]
 PLATFORMS = ("cuda", "tpu")
 
