@@ -2,6 +2,7 @@
 
 from jaxaudit.evaluate.bands import Bands, roc_bands
 from jaxaudit.evaluate.bca import auc_bca
+from jaxaudit.evaluate.canonical import merge_rounding
 from jaxaudit.evaluate.epsilon import one_run_epsilon
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.evaluate.multiplicity import PermutationTest, max_permutation
@@ -32,6 +33,7 @@ __all__ = [
     "crossings",
     "detectable_auc",
     "max_permutation",
+    "merge_rounding",
     "one_run_epsilon",
     "operating_point",
     "roc_bands",

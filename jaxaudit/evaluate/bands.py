@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special, stats
 
+from jaxaudit.evaluate.canonical import merge_rounding
 from jaxaudit.evaluate.roc import validate
 from jaxaudit.runtime.checks import check_int, check_real, require
 
@@ -60,6 +61,8 @@ def fpr_counts(non_members: int, most: int = 400) -> np.ndarray:
 def roc_bands(scores: Any, member: Any, level: float = 0.95) -> Bands:
     """ROC curves of several attacks on the same records, with pointwise bands of the population's curves.
 
+    Scores that differ by rounding only count as equal (``jaxaudit.evaluate.canonical.merge_rounding``).
+
     Args:
         scores: (a, n) finite real numbers, one row per attack, higher = more member-like.
         member: (n,) of 0/1 or booleans.
@@ -82,6 +85,7 @@ def roc_bands(scores: Any, member: Any, level: float = 0.95) -> Bands:
     values, labels = validate(scores, member, ndim=2)
     level = check_real("level", level, 0, 1, open_low=True, open_high=True)
     require(values.shape[0] >= 1, "scores", "have at least one attack", values.shape)
+    values = merge_rounding(values)
     hits = _hits(values[:, labels], values[:, ~labels])
     n1, n0 = int(labels.sum()), int((~labels).sum())
     counts = fpr_counts(n0)

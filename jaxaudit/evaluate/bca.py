@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from jaxaudit.evaluate.canonical import by_class, merge_rounding, shuffled_order
 from jaxaudit.evaluate.roc import placements, validate, widened
 from jaxaudit.runtime.checks import check_int, check_real, require
 from jaxaudit.runtime.keys import host_rng
@@ -33,7 +34,8 @@ def auc_bca(scores: Any, member: Any, level: float = 0.95, seed: int = 0, resamp
         resamples: >= 100.
 
     Returns:
-        (a, 2) float64, 0 <= low <= A <= high <= 1. An attack's interval does not depend on the other attacks.
+        (a, 2) float64, 0 <= low <= A <= high <= 1. An attack's interval does not depend on the other attacks, nor
+        on the order of the records.
 
     Raises:
         InputError: no attack, an argument out of its range, or see ``jaxaudit.evaluate.roc.validate``.
@@ -51,11 +53,11 @@ def auc_bca(scores: Any, member: Any, level: float = 0.95, seed: int = 0, resamp
     level = check_real("level", level, 0, 1, open_low=True, open_high=True)
     check_int("resamples", resamples, 100)
     require(values.shape[0] >= 1, "scores", "have at least one attack", values.shape)
-    inside, outside = values[:, labels], values[:, ~labels]
-    n1, n0 = inside.shape[1], outside.shape[1]
-    wins = bootstrap_wins(inside, outside, resamples, seed) if min(n1, n0) > 1 else None
+    values = merge_rounding(values)
+    n1, n0 = int(labels.sum()), int((~labels).sum())
+    wins = _wins(values, labels, resamples, seed) if min(n1, n0) > 1 else None
     intervals = np.empty((len(values), 2))
-    for index, (members, others) in enumerate(zip(inside, outside, strict=True)):
+    for index, (members, others) in enumerate(zip(*by_class(values, labels), strict=True)):
         below, above = placements(members, others)
         area = float(below.mean())
         drawn = None if wins is None else wins[index] / (2 * n1 * n0)
@@ -77,6 +79,14 @@ def _interval(
     shifted = bias + stats.norm.ppf([0.5 - level / 2, 0.5 + level / 2])
     low, high = np.quantile(drawn, stats.norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
     return float(min(low, area)), float(max(high, area))
+
+
+def _wins(values: np.ndarray, labels: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """``bootstrap_wins`` with every attack's records in an order of their own, so that its interval is its own."""
+    orders = [shuffled_order(row[None], labels, seed) for row in values]
+    placed = [(row[order], labels[order]) for row, order in zip(values, orders, strict=True)]
+    inside, outside = (np.stack([row[own == side] for row, own in placed]) for side in (True, False))
+    return bootstrap_wins(inside, outside, resamples, seed)
 
 
 def bootstrap_wins(inside: np.ndarray, outside: np.ndarray, resamples: int, seed: int) -> np.ndarray:

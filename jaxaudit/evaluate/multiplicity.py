@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from jaxaudit.evaluate.canonical import canonical_order, merge_rounding
 from jaxaudit.evaluate.roc import validate
 from jaxaudit.runtime.checks import check_int, require
 from jaxaudit.runtime.chunks import rows_per_chunk
@@ -45,6 +46,8 @@ def max_permutation(scores: Any, member: Any, permutations: int = 9999, seed: in
     and standard deviation: AUCs are standardised by them (attacks with many ties become comparable) and the maximum
     over attacks is the reference for every one of them. p = (1 + #{permuted >= observed}) / (B + 1), valid at any B.
     Dependence between attacks is kept, since one permutation is applied to all. Rank sums are integers: ties are exact.
+    Scores that differ by rounding only are ties, and the order of the records does not matter
+    (``jaxaudit.evaluate.canonical``).
 
     Args:
         scores: (a, n) finite real numbers, one row per attack (and setting), higher = more member-like.
@@ -70,6 +73,9 @@ def max_permutation(scores: Any, member: Any, permutations: int = 9999, seed: in
     values, labels = validate(scores, member, ndim=2)
     check_int("permutations", permutations, 1)
     require(values.shape[0] >= 1, "scores", "have at least one attack", values.shape)
+    values = merge_rounding(values)
+    order = canonical_order(values, labels)  # what is drawn then does not depend on the order of the records
+    values, labels = values[:, order], labels[order]
     n, n1 = labels.size, int(labels.sum())
     # Twice the centred midranks: integers, exact in float64 up to n = 1e7.
     ranks = 2.0 * stats.rankdata(values, axis=1) - (n + 1.0)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from jaxaudit.evaluate.canonical import shuffled_order
 from jaxaudit.evaluate.roc import roc_curve, validate
 from jaxaudit.runtime.checks import check_real, require
 from jaxaudit.runtime.keys import host_rng
@@ -46,7 +47,7 @@ class ErrorCounts(NamedTuple):
 def calibration_half(member: Any, seed: int = 0) -> np.ndarray:
     """A random half of the members and of the non-members, (n,) bool; the smaller half of an odd number.
 
-    It depends on the labels and the seed only: every attack on the same records gets the same split.
+    It depends on the labels and the seed only.
 
     Example:
         >>> half = calibration_half(np.repeat([True, False], [4, 7]))
@@ -121,7 +122,7 @@ def operating_point(
         member: (n,) of 0/1 or booleans.
         at: how the threshold is chosen, see ``choose_threshold``.
         level: of each one-sided limit, in [0.5, 0.999].
-        seed: of the split.
+        seed: of the split, which the order of the records does not change.
 
     Returns:
         Plain values: ``at``, ``level``, ``threshold``, ``calibration_members``, ``calibration_non_members``; ``fp``,
@@ -132,7 +133,7 @@ def operating_point(
         InputError: an argument out of its range, or see ``evaluate.roc.validate``.
 
     Example:
-        >>> point = operating_point(np.r_[np.arange(200.0), np.arange(100.0, 300.0)], np.repeat([0, 1], 200))
+        >>> point = operating_point(np.r_[np.arange(200.0), np.arange(100.0, 300.0)], np.repeat([0, 1], 200), seed=1)
         >>> point["n_in"], point["n_out"], point["r_lower"] > 1
         (100, 100, True)
     """
@@ -142,6 +143,8 @@ def operating_point(
     level = check_real("operating.level", level, 0.5, 0.999)
     if min(labels.sum(), (~labels).sum()) < 2:
         return None
+    order = shuffled_order(values[None], labels, seed)  # the split is the same in any order of the records
+    values, labels = values[order], labels[order]
     half = calibration_half(labels, seed)
     threshold = choose_threshold(values[half], labels[half], at)
     counts = error_counts(values[~half], labels[~half], threshold)

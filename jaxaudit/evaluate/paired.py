@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxaudit.evaluate.bca import bootstrap_wins
+from jaxaudit.evaluate.canonical import by_class, merge_rounding, shuffled_order
 from jaxaudit.evaluate.roc import placements, validate
 from jaxaudit.runtime.checks import check_int, check_real, require
 
@@ -41,8 +42,8 @@ def compare_aucs(
 ) -> PairedComparison:
     """Paired bootstrap: members and non-members are resampled, each resample for all attacks at once.
 
-    The resamples are those of the BCa intervals (``jaxaudit.evaluate.bca``). Intervals are percentile ones;
-    differences need no transformation.
+    Records are resampled in one order common to all attacks, ``jaxaudit.evaluate.canonical.shuffled_order``.
+    Intervals are percentile ones; differences need no transformation.
 
     Args:
         scores: (a, n) finite real numbers, one row per attack, higher = more member-like.
@@ -64,9 +65,12 @@ def compare_aucs(
     check_real("level", level, 0, 1, open_low=True, open_high=True)
     check_int("resamples", resamples, 100)
     require(values.shape[0] >= 1, "scores", "have at least one attack", values.shape)
+    values = merge_rounding(values)
+    order = shuffled_order(values, labels, seed)
+    values, labels = values[:, order], labels[order]
     inside, outside = values[:, labels], values[:, ~labels]
     n1, n0 = inside.shape[1], outside.shape[1]
-    auc = np.array([placements(x, y)[0].mean() for x, y in zip(inside, outside, strict=True)])
+    auc = np.array([placements(*pair)[0].mean() for pair in zip(*by_class(values, labels), strict=True)])
     drawn = bootstrap_wins(inside, outside, resamples, seed) / (2 * n1 * n0)
     difference = drawn[:, None] - drawn[None]
     low, high = np.quantile(difference, [(1 - level) / 2, (1 + level) / 2], axis=2)

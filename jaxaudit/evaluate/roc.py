@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, stats
 
+from jaxaudit.evaluate.canonical import by_class
 from jaxaudit.runtime.checks import check_choice, check_finite, check_int, check_real, require
 
 __all__ = [
@@ -101,7 +102,7 @@ def auc(scores: Any, member: Any) -> float:
         0.875
     """
     values, labels = validate(scores, member)
-    return float(placements(values[labels], values[~labels])[0].mean())
+    return float(placements(*by_class(values, labels))[0].mean())
 
 
 def placements(members: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +167,7 @@ def auc_interval(
 
         low, high = auc_bca(values[None], labels, level, seed, resamples)[0]
         return float(low), float(high)
-    below, above = placements(values[labels], values[~labels])
+    below, above = placements(*by_class(values, labels))
     area = float(below.mean())
     return widened(_delong(area, below, above, level), area, below.size, above.size, level)
 

@@ -15,7 +15,7 @@ from jaxaudit.report.figures_overfit import draw_overfit
 from jaxaudit.report.html import command_line
 from jaxaudit.report.template import render_page
 from jaxaudit.report.words import Card, Items, Page, Section, Table, Text, count, flatten, get, number, p_value, percent
-from jaxaudit.report.write import plain
+from jaxaudit.report.write import TABLES, plain
 from jaxaudit.runtime.devices import describe
 from jaxaudit.runtime.result import SCHEMA_VERSION
 from jaxaudit.tables.overfit import OverfitResult
@@ -213,7 +213,8 @@ def write_overfit(
     """
     environment = describe() if environment is None else environment
     target = Path(folder).expanduser().resolve()
-    with drafted(target, _FILES) as draft:
+    others = tuple(name for name in TABLES if name not in _FILES)
+    with drafted(target, (*others, *_FILES), optional=others) as draft:
         _write_files(result, draft, environment)
     return dict(zip(("figures", "table", "report", "results"), (target / name for name in _FILES), strict=True))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaudit.evaluate.canonical import merge_rounding
 from jaxaudit.report.figures_release import attack_scores, counted
 from jaxaudit.report.release_copies import copied, copies_words
 from jaxaudit.report.words import branch, get, interval, number, p_value
@@ -81,28 +82,69 @@ def _no_leak(result: AuditResult, best: str) -> tuple[str, str, str]:
     """No attack is significant: either nothing was found, and what would have been, or nothing could be."""
     attacks, (_, p) = result.summary["attacks"], smallest_p(result)
     found = f"{_found(result, best)}; the smallest adjusted p is {p_value(p)}."
-    power = [get(attacks, n, "critical_auc") for n in attacks if "critical_auc" in attacks[n]]
-    if power and not any(map(math.isfinite, power)):
-        rows = attack_scores(result)[1]
-        if rows.size and (np.ptp(rows, axis=1) == 0).all():
-            return "unknown", "Nothing can be said: every attack gives all records the same score.", ""
-        return "unknown", "Nothing can be said: too few records: no AUC could be significant at 5 %.", found
-    power = [c for c in power if math.isfinite(c)]
-    needed = f" An observed AUC of about {number(max(power), 2)} would have been significant." if power else ""
-    seen = [c for c in (get(attacks, n, "detectable_auc") for n in attacks) if math.isfinite(c)]
-    able = "; with so few records no true AUC would have been seen with probability 0.95" if power else ""
-    if seen:  # rounded up: the power is promised
-        able = f"; a true AUC above {number(_up(max(seen)), 2)} would have been seen with probability 0.95"
+    critical = {n: get(attacks, n, "critical_auc") for n in attacks if "critical_auc" in attacks[n]}
+    able = {n: area for n, area in critical.items() if math.isfinite(area)}
+    if critical and not able:
+        return "unknown", *_blind(result, found)
+    needed = f" An observed AUC of about {number(max(able.values()), 2)} would have been significant." if able else ""
+    detectable = [get(attacks, n, "detectable_auc") for n in able or attacks if "detectable_auc" in attacks[n]]
     return (
         "quiet",
-        f"No evidence of memorisation by the attacks run{able}.",
-        f"{found}{needed} Other attacks may find more: this is not a proof of privacy.",
+        f"No evidence of memorisation by the attacks run{_power(detectable)}.",
+        f"{found}{needed}{_idle(result, [n for n in critical if n not in able])} Other attacks may find more: this is "
+        "not a proof of privacy.",
     )
 
 
-def _up(value: float) -> float:
-    """Rounded up to two decimals."""
-    return math.ceil(100 * value - 1e-9) / 100
+def _blind(result: AuditResult, found: str) -> tuple[str, str]:
+    """Headline and explanation where no attack could be significant: for want of records, or of distinct scores."""
+    distinct, records, members = _distinct(result)
+    if distinct and max(distinct.values()) == 1:
+        return "Nothing can be said: every attack gives all records the same score.", ""
+    # With distinct scores, all members on top have p = 1 / (number of labellings), times the attacks at most.
+    enough = len(distinct) < 0.05 * math.comb(records, members)
+    if distinct and enough and max(distinct.values()) < records:
+        return "Nothing can be said: too few distinct scores: with so many ties no AUC could be significant.", found
+    return "Nothing can be said: too few records: no AUC could be significant at 5 %.", found
+
+
+def _idle(result: AuditResult, names: list[str]) -> str:
+    """A sentence that names the attacks that could not have been significant where others could."""
+    distinct, records, _ = _distinct(result)
+    tied = [n for n in names if distinct.get(n, 0) < records]
+    other = [n for n in names if n not in tied]
+    words = ""
+    if tied:
+        give = "gives" if len(tied) == 1 else "give"
+        words = f" {', '.join(map(str, tied))} {give} too few distinct scores to be significant at all."
+    if other:
+        words += f" With so few records {', '.join(map(str, other))} could not be significant at all."
+    return words
+
+
+def _distinct(result: AuditResult) -> tuple[dict[str, int], int, int]:
+    """Number of distinct scores by attack, up to rounding, as they are judged; of records; and of members."""
+    names, scores, member = attack_scores(result)
+    counts = [len(np.unique(row)) for row in merge_rounding(scores)] if scores.size else []
+    return dict(zip(names, counts, strict=False)), member.size, int(member.sum())
+
+
+def _power(detectable: list[float]) -> str:
+    """What a true AUC would have had to be for the attacks that could be significant to see it."""
+    if not detectable:
+        return ""
+    known = [area for area in detectable if math.isfinite(area)]
+    if len(known) < len(detectable):
+        return "; how large a true AUC all of them would have seen is not known"
+    if max(known) > 0.999:
+        return "; no true AUC below 0.999 would have been seen by all of them with probability 0.95"
+    return f"; a true AUC above {_up(max(known))} would have been seen with probability 0.95"
+
+
+def _up(value: float) -> str:
+    """Rounded up, since the power is promised, to two decimals, or three near 1."""
+    places = 2 if value <= 0.99 else 3
+    return number(math.ceil(10**places * value - 1e-9) / 10**places, places)
 
 
 def _covers_half(attack: dict[str, Any]) -> bool:

@@ -16,13 +16,16 @@ import pandas as pd
 from jaxaudit.report.draft import drafted, write_json, write_page, write_pictures
 from jaxaudit.report.figures import draw
 from jaxaudit.report.html import render
-from jaxaudit.runtime.checks import InputError, check_choice
+from jaxaudit.runtime.checks import InputError, check_choice, require
 from jaxaudit.runtime.devices import describe
 from jaxaudit.runtime.result import SCHEMA_VERSION, AuditResult
 
-__all__ = ["plain", "write_run"]
+__all__ = ["TABLES", "plain", "write_run"]
 
 _TABLES = {"graph": "nodes.csv", "release": "records.csv"}
+TABLES = ("nodes.csv", "records.csv", "evidence.csv", "overfit.csv")
+"""Every table that a run may leave in its folder."""
+
 _FURTHER = ("evidence.csv",)
 """Tables that an audit may have in ``result.tables``, by name without the suffix."""
 
@@ -48,14 +51,22 @@ def write_run(
     Raises:
         InputError: the folder is a file or cannot be written, or the kind of audit is unknown.
     """
-    check_choice("audit", result.audit, tuple(_TABLES))
+    check_choice("audit", getattr(result, "audit", type(result).__name__), tuple(_TABLES))
+    target = _absolute(folder)
     environment = describe() if environment is None else environment
-    target = Path(folder).expanduser().resolve()
-    files = ("figures", _TABLES[result.audit], *_FURTHER, "report.html", "results.json")
-    with drafted(target, files, optional=_FURTHER) as draft:
+    others = tuple(name for name in TABLES if name != _TABLES[result.audit])  # of another audit in this folder: gone
+    with drafted(target, ("figures", *TABLES, "report.html", "results.json"), optional=others) as draft:
         _write_files(result, draft, environment)
     names = {"results": "results.json", "table": _TABLES[result.audit], "report": "report.html", "figures": "figures"}
     return {key: target / name for key, name in names.items()}
+
+
+def _absolute(folder: Any) -> Path:
+    require(isinstance(folder, str | os.PathLike), "folder", "be a path", type(folder).__name__)
+    try:
+        return Path(folder).expanduser().resolve()
+    except (RuntimeError, ValueError, TypeError, OSError) as error:  # no such user, a null byte, a loop of links
+        raise InputError(f"folder must be a path that can be followed, got {str(folder)!r}: {error}") from None
 
 
 def _write_files(result: AuditResult, draft: Path, environment: Mapping[str, Any]) -> None:

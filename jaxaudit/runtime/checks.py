@@ -51,7 +51,10 @@ def check_real(
         >>> check_real("ratio", 0.5, 0, 1, open_low=True, open_high=True)
         0.5
     """
-    ok = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        ok = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int such as 10**400
+        ok = False
     require(ok, name, "be a finite number", value)
     right = ")" if open_high or math.isinf(high) else "]"
     inside = (value > low or (value == low and not open_low)) and (value < high or (value == high and not open_high))

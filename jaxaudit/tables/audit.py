@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from jaxaudit.evaluate.canonical import merge_rounding
 from jaxaudit.evaluate.gate import GateConfig, crossings
 from jaxaudit.runtime.checks import check_int, require
 from jaxaudit.runtime.keys import stream_key
@@ -23,7 +24,7 @@ from jaxaudit.tables.evidence import ReportConfig, closest_pairs, expose
 from jaxaudit.tables.example import breast_cancer_release
 from jaxaudit.tables.judgement import EvaluationConfig, judge
 from jaxaudit.tables.overlaps import in_release, overlap_masks
-from jaxaudit.tables.sensitivity import SensitivityConfig, sensitivity_summary
+from jaxaudit.tables.sensitivity import SensitivityConfig, check_sensitivity, sensitivity_summary
 from jaxaudit.tables.sensitivity import sensitivity as try_references
 from jaxaudit.tables.strata import outlier_strata
 
@@ -131,6 +132,12 @@ def _check_settings(settings: Any, evaluation: Any, gate: Any, report: Any, sens
     check_int("seed", seed, 0, 2**32 - 1)
 
 
+def _scores(attacks: Attacks, targets: Any, synthetic: Any, reference: Any, options: Any) -> dict[str, np.ndarray]:
+    """Scores of the attacks, those that differ by rounding only made equal."""
+    found = score_attacks(attacks, targets, synthetic, reference, **options)
+    return {name: merge_rounding(scores) for name, scores in found.items()}
+
+
 def _audit(
     release: Release,
     attacks: Attacks,
@@ -143,6 +150,7 @@ def _audit(
     seed: int,
     progress: Progress,
 ) -> AuditResult:
+    check_sensitivity(sensitivity, len(release.reference), max(10, 2 * settings.ensemble.parts))
     with progress.stage("encode"):
         encoder = fit_encoder(release.reference, release.synthetic, encoding, roles=release.roles)
         parts = {name: encoder.transform(getattr(release, name)) for name in ("members", "non_members")}
@@ -152,7 +160,7 @@ def _audit(
 
     with progress.stage("attack", len(targets)) as stage:
         options: Any = {"settings": settings, "layout": encoder.layout, "seed": seed}
-        scored = score_attacks(attacks, targets, synthetic, reference, **options)
+        scored = _scores(attacks, targets, synthetic, reference, options)
         stage.advance(len(targets))
     with progress.stage("evaluate", len(scored)) as stage:
         strata = outlier_strata(targets, reference)
@@ -170,14 +178,15 @@ def _audit(
     if sensitivity.given:
         with progress.stage("sensitivity"):
             frame = try_references(
-                lambda rows: score_attacks(attacks, targets, synthetic, rows, **options), member, reference,
-                sensitivity, stream_key(seed, "sensitivity"), evaluation.level,
+                lambda rows: _scores(attacks, targets, synthetic, rows, options), member, reference, sensitivity,
+                stream_key(seed, "sensitivity"), evaluation.level,
             )  # fmt: skip
             summary["sensitivity"], moved = sensitivity_summary(frame)
     crossed = crossings(gate, summary["attacks"])
     alarms = [f"gate crossed: {line}" for line in crossed]
     sizes = {name: len(getattr(release, name)) for name in ("members", "non_members", "synthetic", "reference")}
-    notes = [note for name in parts for note in encoder.notes(getattr(release, name), name)]
+    tables = ("members", "non_members", "synthetic")
+    notes = [note for name in tables for note in encoder.notes(getattr(release, name), name)]
     if any(name.split("[")[0] in _BY_DENSITY for name in scored):  # the attacks by densities
         notes += span_report(targets, synthetic, fit_basis(*distinct_rows(reference))).warnings
     rows = [release.rows.get(name, np.arange(len(part))) for name, part in parts.items()]
@@ -217,7 +226,9 @@ def _audit(
             **sizes,
         },
         summary={"records": sizes, **summary, "gate": asdict(gate) | {"crossed": list(crossed)}},
-        warnings=tuple(dict.fromkeys([*alarms, *release.warnings, *encoder.warnings, *notes, *moved])),
+        warnings=tuple(
+            dict.fromkeys([*alarms, *release.warnings, *encoder.warnings, *encoder.unshared, *notes, *moved])
+        ),
         timings=progress.timings,
         table=pd.DataFrame(columns | scored | typical | named),
         evidence={

@@ -203,6 +203,7 @@ def check_size(columns: int, config: BNAFConfig, *, influence: bool = False) -> 
     row = columns * config.hidden * config.layers * config.flows
     networks = f"hidden={config.hidden}, layers={config.layers}, flows={config.flows}"
     most = _NUMBERS // max(one, config.batch * row)
+    require(most > 0, "bnaf.hidden", f"be smaller for {columns} columns with batch={config.batch}", networks)
     rule = f"be at most {most} for {columns} columns with {networks} and batch={config.batch}"
     require(config.ensemble <= most, "bnaf.ensemble", rule, config.ensemble)
     if influence:

@@ -74,12 +74,18 @@ class NumberColumn:
         missing = np.isnan(values)
         parts = []
         if self.scale is not None:
-            with np.errstate(over="ignore"):
-                scaled = (values - self.centre) / self.scale
-            parts.append(np.where(missing, 0.0, np.clip(scaled, -FARTHEST, FARTHEST)))
+            parts.append(np.where(missing, 0.0, np.clip(self._scaled(values), -FARTHEST, FARTHEST)))
         if self.indicator:
             parts.append(missing.astype(np.float64))
         return np.stack(parts, axis=1)
+
+    def beyond(self, column: pd.Series) -> int:
+        """Cells that are cut off at ``FARTHEST``."""
+        return 0 if self.scale is None else int((np.abs(self._scaled(self.numbers(column))) > FARTHEST).sum())
+
+    def _scaled(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return (values - self.centre) / (self.scale or 1.0)
 
 
 @dataclass(frozen=True)
@@ -123,11 +129,13 @@ class Encoder:
         encoding: ``"standard"`` or ``"raw"``.
         columns: the encoded columns of the table, in the order of the reference.
         warnings: one sentence for each kind of column that was left out.
+        unshared: sentences on columns without a value in one of the two tables, and on levels of the release alone.
     """
 
     encoding: str
     columns: tuple[NumberColumn | LevelColumn, ...]
     warnings: tuple[str, ...]
+    unshared: tuple[str, ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -193,16 +201,25 @@ class Encoder:
         counts = {c.name: int(np.isnan(c.numbers(frame[c.name])).sum()) for c in columns}
         return {name: count for name, count in counts.items() if count}
 
+    def cut(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Cells beyond ``FARTHEST`` standard deviations of the reference, which are cut off there, by column."""
+        if self.encoding == "raw":
+            return {}
+        counts = {c.name: c.beyond(frame[c.name]) for c in self.columns if isinstance(c, NumberColumn)}
+        return {name: count for name, count in counts.items() if count}
+
     def notes(self, frame: pd.DataFrame, name: str) -> tuple[str, ...]:
-        """Warnings on the unseen levels and on the imputed cells of a table called ``name``, if it has any."""
+        """Warnings on unseen levels, imputed cells and numbers that are cut off in a table called ``name``, if any."""
         rows = len(frame)
         found = {
             f"Levels in {name} that neither reference nor synthetic have are encoded as zeros": self.unseen(frame),
             f"Missing cells in {name} take the mean of the column, in which neither reference nor synthetic lack "
             "any: attacks may tell such records apart by that alone": self.imputed(frame),
+            f"Numbers in {name} farther than {FARTHEST:g} standard deviations from the reference's mean are cut off "
+            "there (are they in other units?)": self.cut(frame),
         }
         return tuple(
-            f"{what}: " + ", ".join(f"{c!r} ({n} of {rows}, {100 * n / rows:.2g} %)" for c, n in counts.items()) + "."
+            f"{what}: " + ", ".join(f"{c!r} ({_share(n, rows)})" for c, n in counts.items()) + "."
             for what, counts in found.items()
             if counts
         )
@@ -273,7 +290,48 @@ def fit_encoder(
         bool(columns), "release.reference", "have a column that can be encoded", "constant or identifying ones only"
     )
     warnings = tuple(f"{why}: {', '.join(names)}." for why, names in left_out.items())
-    return Encoder(encoding, tuple(columns), warnings)
+    return Encoder(encoding, tuple(columns), warnings, _unshared(columns, reference, synthetic))
+
+
+def _unshared(
+    columns: Sequence[NumberColumn | LevelColumn], reference: pd.DataFrame, synthetic: pd.DataFrame
+) -> tuple[str, ...]:
+    """Warnings on columns without a value in one of the tables, and on levels that only the release has."""
+    absent: dict[str, list[str]] = {"synthetic": [], "reference": []}
+    invented = []
+    for column in columns:
+        known, released = (_present(column, frame[column.name]) for frame in (reference, synthetic))
+        for name, part in (("synthetic", released), ("reference", known)):
+            if not part.size:
+                absent[name].append(repr(str(column.name)))
+        if isinstance(column, LevelColumn) and known.size:
+            new = released[~np.isin(released, known)]
+            if new.size:
+                levels = f"{np.unique(new).size} level" + "s" * (np.unique(new).size > 1)
+                invented.append(f"{str(column.name)!r} ({levels}, {_share(new.size, len(synthetic))} of the rows)")
+    found = [
+        f"Columns without any value in {name}, whose cells are all missing: {', '.join(names)}."
+        for name, names in absent.items()
+        if names
+    ]
+    if invented:
+        found.append(f"Levels that synthetic has and reference has not: {', '.join(invented)}.")
+    return tuple(found)
+
+
+def _present(column: NumberColumn | LevelColumn, cells: pd.Series) -> np.ndarray:
+    """The numbers, or the levels' places, of the cells that are not missing."""
+    if isinstance(column, NumberColumn):
+        numbers = column.numbers(cells)
+        return numbers[~np.isnan(numbers)]
+    places = column.positions(cells)
+    return places[places < len(column.levels)]
+
+
+def _share(count: int, rows: int) -> str:
+    """A count as ``"3 of 40, 7.5 %"``."""
+    percent = 100 * count / rows
+    return f"{count} of {rows}, {percent:{'.2g' if percent < 99.5 else '.4g'}} %"
 
 
 def _absent(roles: Mapping[str, Any] | None) -> list[str]:

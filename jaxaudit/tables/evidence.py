@@ -134,7 +134,7 @@ def released_evidence(
         score (NaN where the score is not above 0; above 1 where other terms are negative).
 
     Raises:
-        InputError: see ``gen_lra_evidence``.
+        InputError: a config of another type; see ``gen_lra_evidence``.
 
     Example:
         >>> x, s, r = np.array([[0.0]]), np.array([[4.0], [0.1], [-3.0]]), np.array([[-1.0], [0.0], [1.0], [2.0]])
@@ -143,6 +143,8 @@ def released_evidence(
         [[0.0, 1.0, 0.1]]
     """
     check_int("most", most, 1)
+    ok = config is None or isinstance(config, GenLRAConfig)
+    require(ok, "config", "be a GenLRAConfig", type(config).__name__)
     found = gen_lra_evidence(targets, synthetic, reference, config)
     place = np.arange(len(found.target)) - np.searchsorted(found.target, found.target)
     kept = place < most

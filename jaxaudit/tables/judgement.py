@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxaudit.evaluate.bca import auc_bca
+from jaxaudit.evaluate.canonical import merge_rounding
 from jaxaudit.evaluate.epsilon import ASSUMPTION, MISSING, available, one_run_epsilon
 from jaxaudit.evaluate.multiplicity import max_permutation
 from jaxaudit.evaluate.operating import operating_point
@@ -27,7 +28,7 @@ class EvaluationConfig:
     """How scores are judged.
 
     Attributes:
-        level: confidence level of every interval, of AUCs and of true-positive rates, in (0, 1).
+        level: confidence level of every interval, of AUCs and of true-positive rates, in (0, 0.9999].
         permutations: label permutations of the joint max-statistic test, >= 99.
         delta: of the lower bounds of epsilon (with the package ``jax-privacy``), in (0, 1).
     """
@@ -37,7 +38,7 @@ class EvaluationConfig:
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_real("evaluation.level", self.level, 0, 1, open_low=True, open_high=True)
+        check_real("evaluation.level", self.level, 0, 0.9999, open_low=True)
         check_int("evaluation.permutations", self.permutations, 99, 10_000_000)
         check_real("evaluation.delta", self.delta, 0, 1, open_low=True, open_high=True)
 
@@ -53,6 +54,9 @@ def judge(
 ) -> dict[str, Any]:
     """The blocks ``attacks``, ``permutation`` and ``epsilon`` of the summary, as plain nested values.
 
+    Scores that differ by rounding only are judged as equal (``evaluate.canonical.merge_rounding``), so that the order
+    of columns breaks no ties; and no number depends on the order of the records.
+
     Args:
         scored: attack -> (n,) scores.
         member: (n,) bool.
@@ -62,7 +66,7 @@ def judge(
         seed: of permutations, resamples and splits.
         advance: called after each attack.
     """
-    names, scores = list(scored), np.stack(list(scored.values()))
+    names, scores = list(scored), merge_rounding(np.stack(list(scored.values())))
     level, bound = evaluation.level, min(max(evaluation.level, 0.5), 0.999)
     test = max_permutation(scores, member, permutations=evaluation.permutations, seed=seed)
     paired = compare_aucs(scores, member, level, seed=seed)

@@ -17,11 +17,12 @@ import jax
 import numpy as np
 import pandas as pd
 
+from jaxaudit.evaluate.canonical import merge_rounding
 from jaxaudit.evaluate.roc import auc
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
 from jaxaudit.runtime.keys import host_rng, stream_key
 from jaxaudit.runtime.progress import Progress
-from jaxaudit.tables.attacks import ATTACKS, GenLRAConfig, gen_lra_scores, score_attacks
+from jaxaudit.tables.attacks import ATTACKS, AttackSettings, GenLRAConfig, gen_lra_scores, score_attacks
 from jaxaudit.tables.density import bandwidth_factor
 from jaxaudit.tables.overfit_model import POPULATIONS, overfit_tables
 from jaxaudit.tables.overfit_summary import (
@@ -33,11 +34,18 @@ from jaxaudit.tables.overfit_summary import (
     summarise,
 )
 from jaxaudit.tables.overfit_theory import Terms, expected_terms, limit_ratio, plug_in_terms
+from jaxaudit.tables.settings import as_list
 
 __all__ = ["OverfitConfig", "OverfitResult", "format_overfit", "limit_errors", "sweep_overfit"]
 
 LIMIT = {"d": 2, "bandwidth": 1.0, "eps": 0.5, "rho": 0.2, "train": 20, "records": 40, "draws": 8}
 """The case in which the limit theorem is shown: n = m grows, everything else stays."""
+
+_ROWS = 100_000
+"""Most rows of a simulated table."""
+
+_PAIRS = 100_000_000
+"""Most pairs of a scored record and a released row: at k = m Gen-LRA has a term for each."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +54,20 @@ class OverfitConfig:
 
     Attributes:
         eps: shares of near copies among the released rows, each in [0, 1].
-        rho: standard deviations of a near copy around its training row, each >= 0.
-        d: numbers of columns, each >= 1.
-        n: rows of the reference, each >= d + 2.
-        train: training rows N, >= 2.
-        release: released rows m, >= 2.
-        scored: members that are scored, and as many non-members, in [2, N].
+        rho: standard deviations of a near copy around its training row, each in [0, 1e6].
+        d: numbers of columns, each in [1, 1000].
+        n: rows of the reference, each in [d + 2, 100_000].
+        train: training rows N, in [2, 100_000].
+        release: released rows m, in [2, 100_000].
+        scored: members that are scored, and as many non-members, in [2, N]; scored * m at most 1e8.
         k: neighbours of Gen-LRA, each in [1, m]; m itself, for which the theory holds, is always added.
         multiplier: bandwidths of Gen-LRA, as multiples of what the rule says.
         rule: "silverman", "scott" or the bandwidth itself.
         population: P, "normal" or "mixture" (see ``overfit_model.draw_population``).
-        attacks: names from ``jaxaudit.tables.attacks.ATTACKS``, "gen_lra" among them. Not among the defaults are those
-            that are trained, since a forest takes ten times as long as all others together.
-        replications: independent data sets of every cell, >= 4.
-        draws: references over which the prediction is averaged, >= 2.
+        attacks: names from ``jaxaudit.tables.attacks.ATTACKS``, "gen_lra" among them and "ensemble" not. Not among
+            the defaults are those that are trained, since a forest takes ten times as long as all others together.
+        replications: independent data sets of every cell, in [4, 100_000].
+        draws: references over which the prediction is averaged, in [2, 1e6].
         limit: sizes n = m at which the limit theorem is shown, ascending; none: leave it out.
         level: confidence level of every interval, in (0, 1).
     """
@@ -85,26 +93,26 @@ class OverfitConfig:
 
     def __post_init__(self) -> None:
         for name in ("eps", "rho", "d", "n", "k", "multiplier", "attacks", "limit"):
-            value = getattr(self, name)
-            require(isinstance(value, tuple | list | np.ndarray), f"overfit.{name}", "be a list", value)
-            object.__setattr__(self, name, tuple(value))
-            value = getattr(self, name)
-            require(len(value) > 0 or name == "limit", f"overfit.{name}", "hold at least one value", "none")
-            require(len(set(value)) == len(value), f"overfit.{name}", "hold each value once", list(value))
-        for name, low in (("train", 2), ("release", 2), ("replications", 4), ("draws", 2)):
-            check_int(f"overfit.{name}", getattr(self, name), low)
+            object.__setattr__(self, name, as_list(f"overfit.{name}", getattr(self, name), empty=name == "limit"))
+        for name, low, high in (
+            ("train", 2, _ROWS), ("release", 2, _ROWS), ("replications", 4, 100_000), ("draws", 2, 1_000_000),
+        ):  # fmt: skip
+            check_int(f"overfit.{name}", getattr(self, name), low, high)
         check_int("overfit.scored", self.scored, 2, self.train)
+        most = _PAIRS // self.release
+        require(self.scored <= most, "overfit.scored", f"be at most {most} with release={self.release}", self.scored)
         for values, name, check in (
             (self.eps, "eps", partial(check_real, low=0, high=1)),
-            (self.rho, "rho", partial(check_real, low=0)),
-            (self.d, "d", partial(check_int, low=1)),
-            (self.n, "n", partial(check_int, low=max(self.d) + 2)),
+            (self.rho, "rho", partial(check_real, low=0, high=1e6)),
+            (self.d, "d", partial(check_int, low=1, high=1000)),
+            (self.n, "n", partial(check_int, low=3, high=_ROWS)),
             (self.k, "k", partial(check_int, low=1, high=self.release)),
             (self.multiplier, "multiplier", partial(check_real, low=1e-3, high=1e3)),
             (self.limit, "limit", partial(check_int, low=10, high=100_000)),
         ):
             for value in values:
                 check(f"overfit.{name}", value)
+        check_int("overfit.n", min(self.n), max(self.d) + 2)
         if isinstance(self.rule, str):
             check_choice("overfit.rule", self.rule, ("silverman", "scott"))
         else:
@@ -113,6 +121,8 @@ class OverfitConfig:
         for attack in self.attacks:
             check_choice("overfit.attacks", attack, tuple(ATTACKS))
         require("gen_lra" in self.attacks, "overfit.attacks", "name gen_lra", ", ".join(self.attacks))
+        # it combines single scores, and Gen-LRA has one per k and multiplier here
+        require("ensemble" not in self.attacks, "overfit.attacks", "be other attacks than ensemble", "ensemble")
         check_real("overfit.level", self.level, 0, 1, open_low=True, open_high=True)
 
     @property
@@ -167,7 +177,7 @@ def sweep_overfit(
         >>> result.table.attack.tolist(), result.table.k.dropna().tolist()
         (['gen_lra', 'gen_lra', 'dcr'], [1, 60])
     """
-    config = config or OverfitConfig()
+    config = OverfitConfig() if config is None else config
     require(isinstance(config, OverfitConfig), "overfit", "be an OverfitConfig", type(config).__name__)
     check_int("seed", seed, 0, 2**32 - 1)
     progress = progress or Progress()
@@ -231,13 +241,14 @@ def _replicate(
         key, eps, rho, d=d, n=n, train=config.train, release=config.release, scored=config.scored,
         population=config.population,
     )  # fmt: skip
-    settings = GenLRAConfig(k=config.ks, multiplier=config.multiplier, rule=config.rule)
+    grid = GenLRAConfig(k=config.ks, multiplier=config.multiplier, rule=config.rule)
     attack_seed = int(host_rng(seed, name + "/attacks", replication).integers(2**32))
     targets = np.concatenate([members, others])
-    scores = score_attacks(config.attacks, targets, synthetic, reference, gen_lra=settings, seed=attack_seed)
+    settings = AttackSettings(gen_lra=grid)
+    scores = score_attacks(config.attacks, targets, synthetic, reference, settings=settings, seed=attack_seed)
     member = np.arange(len(targets)) < len(members)
     gaps = [float(row[member].mean() - row[~member].mean()) for row in scores.values()]
-    return gaps, [auc(row, member) for row in scores.values()]
+    return gaps, [auc(merge_rounding(row), member) for row in scores.values()]
 
 
 def _labels(config: OverfitConfig) -> list[Label]:

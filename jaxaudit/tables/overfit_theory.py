@@ -67,7 +67,7 @@ def expected_terms(
 
     Args:
         key: source of the draws.
-        rho: standard deviation of a near copy, >= 0.
+        rho: standard deviation of a near copy, in [0, 1e6].
         bandwidths: (H,) > 0.
         d: columns, >= 1.
         n: rows of a reference, >= d + 2.
@@ -132,7 +132,7 @@ def plug_in_terms(rho: float, bandwidths: Any, *, d: int, n: int) -> Terms:
     part of delta across s are chi-squared, the part along s is normal.
 
     Args:
-        rho: standard deviation of a near copy, >= 0.
+        rho: standard deviation of a near copy, in [0, 1e6].
         bandwidths: (H,) > 0.
         d: columns, >= 1.
         n: rows of the reference, >= 1.
@@ -203,7 +203,7 @@ def limit_ratio(records: Any, train: Any, *, eps: float, rho: float, bandwidth: 
         records: (r, d) where.
         train: (N, d) training rows.
         eps: share of near copies, in [0, 1].
-        rho: their standard deviation, >= 0.
+        rho: their standard deviation, in [0, 1e6].
         bandwidth: h > 0.
 
     Returns:
@@ -220,7 +220,7 @@ def limit_ratio(records: Any, train: Any, *, eps: float, rho: float, bandwidth: 
     x, rows = np.asarray(records, dtype=np.float64), np.asarray(train, dtype=np.float64)
     require(x.ndim == rows.ndim == 2 and x.shape[1] == rows.shape[1], "train", "be as wide as records", rows.shape)
     check_real("eps", eps, 0, 1)
-    check_real("rho", rho, 0)
+    check_real("rho", rho, 0, 1e6)
     h2, d = check_real("bandwidth", bandwidth, 0, open_low=True) ** 2, x.shape[1]
 
     def log_mean(centres: np.ndarray, v: float) -> np.ndarray:
@@ -234,7 +234,7 @@ def limit_ratio(records: Any, train: Any, *, eps: float, rho: float, bandwidth: 
 
 
 def _checked(rho: Any, bandwidths: Any, d: Any, n: Any) -> tuple[int, int, np.ndarray]:
-    check_real("rho", rho, 0)
+    check_real("rho", rho, 0, 1e6)
     h = np.asarray(bandwidths, dtype=np.float64)
     ok = h.ndim == 1 and h.size > 0 and bool((np.isfinite(h) & (h > 0)).all())
     require(ok, "bandwidths", "be a list of numbers > 0", bandwidths)

@@ -21,11 +21,13 @@ import numpy as np
 import pandas as pd
 
 from jaxaudit.evaluate.roc import auc, auc_interval
-from jaxaudit.runtime.checks import check_int, check_real, require
+from jaxaudit.runtime.checks import InputError, check_int, check_real, require
+from jaxaudit.runtime.keys import check_key
 from jaxaudit.tables.canonical import content_uniforms
 from jaxaudit.tables.density import as_rows
+from jaxaudit.tables.settings import as_list
 
-__all__ = ["SensitivityConfig", "sensitivity", "sensitivity_summary", "shifted_rows"]
+__all__ = ["SensitivityConfig", "check_sensitivity", "sensitivity", "sensitivity_summary", "shifted_rows"]
 
 _MOVED = 0.02
 """A rise of the AUC under shift that is worth a sentence."""
@@ -50,6 +52,8 @@ class SensitivityConfig:
     keep: float = 0.5
 
     def __post_init__(self) -> None:
+        for name in ("sizes", "shifts"):
+            object.__setattr__(self, name, as_list(f"sensitivity.{name}", getattr(self, name), empty=True))
         for size in self.sizes:
             check_real("sensitivity.sizes", size, 0, 1, open_low=True)
         for shift in self.shifts:
@@ -61,6 +65,24 @@ class SensitivityConfig:
     def given(self) -> bool:
         """Whether there is anything to do."""
         return bool(self.sizes or self.shifts)
+
+
+def check_sensitivity(config: SensitivityConfig, rows: int, least: int = 10) -> None:
+    """Raise unless every reference that will be tried has enough rows: to be called before anything is scored.
+
+    Args:
+        config: what will be tried.
+        rows: of the whole reference.
+        least: rows that the attacks need, an ensemble two for each of its parts.
+
+    Example:
+        >>> check_sensitivity(SensitivityConfig(sizes=(0.5,)), 40)
+    """
+    require(isinstance(config, SensitivityConfig), "sensitivity", "be a SensitivityConfig", type(config).__name__)
+    rule = f"leave at least {least} of the {rows} reference rows"
+    for share, name in [*((size, "sizes") for size in config.sizes), *([(config.keep, "keep")] * bool(config.shifts))]:
+        left = _count(share, rows)
+        require(left >= least, f"sensitivity.{name}", rule, f"{share:g} ({left} rows)")
 
 
 def sensitivity(
@@ -90,7 +112,8 @@ def sensitivity(
         with the unshifted one of equal size (shift).
 
     Raises:
-        InputError: fewer than 4 reference rows, labels that break a rule, or what ``score`` raises.
+        InputError: fewer than 4 reference rows, labels that break a rule, a ``score`` that is no function or returns
+            no mapping, or what it raises, with the name of the setting that made the reference.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -101,6 +124,9 @@ def sensitivity(
         >>> frame.shape, bool((frame.query("attack == 'blind'")["moved"] == 0).all())
         ((12, 10), True)
     """
+    require(callable(score), "score", "be a function", type(score).__name__)
+    require(isinstance(config, SensitivityConfig), "config", "be a SensitivityConfig", type(config).__name__)
+    check_key("key", key)
     r = as_rows("reference", reference)
     require(len(r) >= 4, "reference", "have at least 4 rows", f"{len(r)} rows")
     whole, along = np.ones(len(r), dtype=bool), _along(r)
@@ -116,7 +142,7 @@ def sensitivity(
             tried += [("shift", v, replication, shifted_rows(along, uniform, v, config.keep)) for v in values]
     found, base = [], {}
     for kind, value, replication, rows in tried:
-        for name, scores in score(r[rows]).items():
+        for name, scores in _scored(score, r[rows], kind, value).items():
             area = auc(scores, member)
             if value == {"size": 1.0, "shift": 0.0}[kind]:
                 base[kind, name] = area
@@ -128,6 +154,21 @@ def sensitivity(
         advance()
     names = ["attack", "kind", "value", "replication", "rows", "shift", "auc", "low", "high", "moved"]
     return pd.DataFrame(found, columns=names)
+
+
+def _scored(score: Callable[[np.ndarray], Any], rows: np.ndarray, kind: str, value: float) -> Mapping[str, Any]:
+    """``score(rows)``; what it raises names the setting that these rows come from."""
+    where = f"sensitivity.sizes={value:g}" if kind == "size" else f"sensitivity.keep, with a shift of {value:g},"
+    try:
+        found = score(rows)
+    except InputError as error:
+        rule = "leave a reference that the attacks can use"
+        raise InputError(f"{where} must {rule}, got {len(rows)} rows: {error}") from error
+    except Exception as error:
+        error.add_note(f"raised with the reference of {where} {len(rows)} rows")
+        raise
+    require(isinstance(found, Mapping), "score", "return scores by attack", type(found).__name__)
+    return found
 
 
 def _along(rows: np.ndarray) -> np.ndarray:
@@ -143,8 +184,12 @@ def _along(rows: np.ndarray) -> np.ndarray:
 def _lowest(values: np.ndarray, share: float) -> np.ndarray:
     """(r,) bool: the rows of the lowest values, at least 2 of them."""
     chosen = np.zeros(values.size, dtype=bool)
-    chosen[np.argsort(values, kind="stable")[: max(2, round(share * values.size))]] = True
+    chosen[np.argsort(values, kind="stable")[: _count(share, values.size)]] = True
     return chosen
+
+
+def _count(share: float, rows: int) -> int:
+    return max(2, round(share * rows))
 
 
 def shifted_rows(along: np.ndarray, uniform: np.ndarray, shift: float, keep: float) -> np.ndarray:

@@ -9,6 +9,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from jaxaudit.evaluate import auc, max_permutation
+from jaxaudit.evaluate.canonical import canonical_order
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.runtime.keys import host_rng
 
@@ -21,6 +22,8 @@ def test_against_naive_loop():
     permutations = 200
     test = max_permutation(scores, member, permutations, seed=4)
 
+    order = canonical_order(scores, member)
+    scores, member = scores[:, order], member[order]
     draws = host_rng(4, "label permutation").permuted(np.tile(member.astype(np.uint8), (permutations, 1)), axis=1)
     areas = np.array([[roc_auc_score(d, s) for s in scores] for d in draws])
     exact_sd = []

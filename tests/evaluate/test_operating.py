@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import hypergeom, norm
 
 from jaxaudit.bmp import functional_limits, region
+from jaxaudit.evaluate.canonical import shuffled_order
 from jaxaudit.evaluate.operating import calibration_half, choose_threshold, error_counts, operating_point
 from jaxaudit.runtime.checks import InputError
 
@@ -46,9 +47,11 @@ def test_counts_against_a_loop_and_whole_point() -> None:
     assert counts.fp == sum(s >= 0.5 and not m for s, m in zip(SCORES, MEMBER, strict=True))
     assert counts.fn == sum(s < 0.5 and m for s, m in zip(SCORES, MEMBER, strict=True))
     point = operating_point(SCORES, MEMBER, 0.2, level=0.9, seed=1)
-    half = calibration_half(MEMBER, 1)
-    threshold = choose_threshold(SCORES[half], MEMBER[half], 0.2)
-    counts = error_counts(SCORES[~half], MEMBER[~half], threshold)
+    order = shuffled_order(SCORES[None], MEMBER, 1)
+    scores, member = SCORES[order], MEMBER[order]
+    half = calibration_half(member, 1)
+    threshold = choose_threshold(scores[half], member[half], 0.2)
+    counts = error_counts(scores[~half], member[~half], threshold)
     limits = functional_limits(*counts, level=0.9)
     assert {name: point[name] for name in counts._asdict()} == counts._asdict()
     assert (counts.n_in, counts.n_out) == (21, 32)
@@ -66,9 +69,9 @@ def test_edges() -> None:
     assert nobody is not None
     assert (nobody["threshold"], nobody["fp"], nobody["fn"], nobody["p_value"]) == (np.inf, 0, 4, 1.0)
     assert operating_point([1, 2, 3], [0, 1, 1]) is None
-    split = operating_point(np.arange(400), np.repeat([0, 1], 200))
+    split = operating_point(np.arange(400), np.repeat([0, 1], 200), at=0)
     assert split is not None
-    assert split["r_lower"] > 2 > 1e-9 > split["p_value"]
+    assert split["r_lower"] > 3 > 1e-9 > split["p_value"]
 
 
 @pytest.mark.parametrize(
@@ -121,3 +124,11 @@ def test_chance_is_for_the_p_value() -> None:
     points = [operating_point(rng.normal(size=120), member, seed=seed) for seed in range(100)]
     assert all(point["r_lower"] > 0 for point in points)
     assert np.mean([point["p_value"] <= 0.05 for point in points]) <= 0.115  # 3 sd
+
+
+def test_the_split_moves_with_the_scores_and_not_with_the_order_of_records() -> None:
+    shuffled = np.random.default_rng(1).permutation(105)
+    assert operating_point(SCORES[shuffled], MEMBER[shuffled]) == operating_point(SCORES, MEMBER)
+    rng = np.random.default_rng(2)  # one seed: were the ranks that are judged always the same, so would the count be
+    member = np.arange(80) < 40
+    assert len({operating_point(rng.normal(size=80), member)["fp"] for _ in range(20)}) > 3

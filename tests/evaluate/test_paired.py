@@ -7,6 +7,7 @@ import pytest
 
 from jaxaudit.evaluate import auc, compare_aucs
 from jaxaudit.evaluate.bca import bootstrap_wins
+from jaxaudit.evaluate.canonical import shuffled_order
 from jaxaudit.runtime.checks import InputError
 
 
@@ -20,6 +21,8 @@ def test_the_interval_is_that_of_the_differences_over_resamples() -> None:
     scores, member = scored(50, [0.2, 1.0], np.random.default_rng(0))
     scores[1] = np.round(scores[1])
     found = compare_aucs(scores, member, level=0.8, resamples=150, seed=4)
+    order = shuffled_order(scores, member, 4)
+    scores, member = scores[:, order], member[order]
     drawn = bootstrap_wins(scores[:, member], scores[:, ~member], 150, 4) / (2 * 25 * 25)
     expected = np.quantile(drawn[1] - drawn[0], [0.1, 0.9])
     np.testing.assert_allclose([found.low[1, 0], found.high[1, 0]], expected, atol=1e-12)

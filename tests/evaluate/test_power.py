@@ -32,6 +32,27 @@ def test_the_detectable_auc_is_detected_as_often_as_said(n1: int, n0: int, criti
     assert 0.88 <= share <= 0.94
 
 
+@pytest.mark.parametrize(
+    ("n1", "n0", "critical"),
+    [(5, 5, 0.88), (6, 6, 0.80), (4, 4, 0.9375), (1, 40, 0.975), (40, 1, 0.975), (8, 8, 0.766), (3, 3, 1.0),
+     (49, 45, 0.6), (1, 150, 0.96), (5, 120, 0.72), (300, 3, 0.77)],
+)  # fmt: skip
+def test_few_records_have_a_detectable_auc_of_the_power_promised(n1: int, n0: int, critical: float) -> None:
+    true = detectable_auc(critical, n1, n0)
+    rng = np.random.default_rng(3)
+    members = rng.normal(size=(6000, n1)) + np.sqrt(2) * stats.norm.ppf(true)
+    won = [np.searchsorted(np.sort(rng.normal(size=n0)), row).sum() for row in members]
+    assert critical < true < 1 or true < critical == 1
+    assert np.mean(np.array(won) >= critical * n1 * n0 - 1e-9) == pytest.approx(0.95, abs=0.013)  # 4 sd and ours
+    assert detectable_auc(critical, n1, n0) == true == detectable_auc(critical, n0, n1)
+
+
+def test_simulated_and_normal_detectable_aucs_join() -> None:
+    for critical in (0.6, 0.7):
+        assert detectable_auc(critical, 49, 49) == pytest.approx(detectable_auc(critical, 50, 50), abs=0.004)
+        assert detectable_auc(critical, 49, 100) == pytest.approx(detectable_auc(critical, 49, 101), abs=0.003)
+
+
 def test_more_records_detect_smaller_aucs_and_what_never_rejects_detects_nothing() -> None:
     few, many = detectable_auc(0.55, 100, 100), detectable_auc(0.55, 1000, 1000)
     assert 0.55 < many < few < 1

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jaxaudit.evaluate import detectable_auc, max_permutation
 from jaxaudit.report import figures_copies, figures_release, write_run
 from jaxaudit.report.canvas import Picture, style
 from jaxaudit.report.figures import draw
@@ -311,12 +312,78 @@ def test_a_quiet_verdict_says_its_power(release) -> None:
     tone, headline, _ = verdict(judged(release, detectable_auc=math.nan))
     assert (tone, headline) == (
         "quiet",
-        "No evidence of memorisation by the attacks run; with so few records no true AUC would have been seen with "
-        "probability 0.95.",
+        "No evidence of memorisation by the attacks run; how large a true AUC all of them would have seen is not "
+        "known.",
     )
     several = judged(release)
     several.summary["attacks"]["b"] = {**several.summary["attacks"]["a"], "detectable_auc": 0.7}
     assert "above 0.70 would" in verdict(several)[1]
+    no_power = judged(release)
+    del no_power.summary["attacks"]["a"]["critical_auc"], no_power.summary["attacks"]["a"]["detectable_auc"]
+    assert verdict(no_power)[1] == "No evidence of memorisation by the attacks run."
+
+
+@pytest.mark.parametrize(
+    ("area", "words"),
+    [(0.9851, "a true AUC above 0.99 would"), (0.9901, "a true AUC above 0.991 would"),
+     (0.9989, "a true AUC above 0.999 would"), (0.99901, "no true AUC below 0.999 would")],
+)  # fmt: skip
+def test_the_power_is_said_without_overstating_it(area, words, release) -> None:
+    headline = verdict(judged(release, detectable_auc=area))[1]
+    assert f"; {words} have been seen" in headline
+    assert headline.endswith("with probability 0.95.")
+
+
+def test_few_records_have_a_power_that_can_be_said(make) -> None:
+    few = make["release"](5, 5, attacks=("dcr",), leak=0.0)
+    few.summary["attacks"]["dcr"] |= {
+        "p_value": 0.4,
+        "critical_auc": 0.88,
+        "detectable_auc": detectable_auc(0.88, 5, 5),
+    }
+    assert "a true AUC above 0.98 would have been seen with probability 0.95" in verdict(few)[1]
+
+
+def scored(release, **scores) -> AuditResult:
+    """Attacks that are not significant, with these scores; ``critical_auc`` as judged."""
+    test = max_permutation(np.stack(list(scores.values())), release.evidence["member"], 499)
+    attacks = {
+        name: {"auc": 0.51, "auc_ci": [0.4, 0.6], "p_value": 0.4, "critical_auc": float(limit), "detectable_auc": limit}
+        for name, limit in zip(scores, test.critical_auc, strict=True)
+    }
+    given = replace(release, evidence=release.evidence | {"scores": np.stack(list(scores.values()))})
+    return changed(given, attacks=attacks)
+
+
+def test_ties_and_few_records_are_told_apart(release, make) -> None:
+    member = release.evidence["member"]
+    rare = np.zeros(member.size)
+    rare[[0, 250]] = 1.0  # two distinct scores among 200 + 200 records
+    tone, headline, text = verdict(scored(release, a=rare))
+    assert (tone, headline) == (
+        "unknown",
+        "Nothing can be said: too few distinct scores: with so many ties no AUC could be significant.",
+    )
+    assert "smallest adjusted p is 0.4" in text
+    noise = rare + 1e-16 * np.arange(member.size)  # as they are judged
+    assert verdict(scored(release, a=noise))[1] == headline
+    assert "gives all records the same score" in verdict(scored(release, a=noise - rare + 3))[1]
+    few = make["release"](2, 2, attacks=("dcr",))
+    for values in (np.arange(4.0), np.array([0.0, 0.0, 0.0, 1.0])):  # with distinct scores p would be 1/6
+        assert "too few records" in verdict(scored(few, a=values))[1]
+
+
+def test_attacks_that_could_not_be_significant_are_named(release) -> None:
+    rng = np.random.default_rng(0)
+    rare = np.arange(400) == 7
+    tone, headline, text = verdict(scored(release, good=rng.normal(size=400), rare=rare + 0.0))
+    assert tone == "quiet"
+    assert "a true AUC above" in headline
+    assert "rare gives too few distinct scores to be significant at all." in text
+    assert "good" not in text.split("significant.")[1]
+    both = verdict(scored(release, good=rng.normal(size=400), rare=rare + 0.0, one=np.zeros(400)))[2]
+    assert "rare, one give too few distinct scores to be significant at all." in both
+    assert "too few distinct" not in verdict(scored(release, good=rng.normal(size=400)))[2]
 
 
 @pytest.mark.parametrize(("p", "tone"), [(0.01, "leak"), (0.05, "leak"), (0.051, "quiet")])

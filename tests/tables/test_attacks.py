@@ -11,6 +11,7 @@ from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.attacks import (
     ATTACKS,
     Attack,
+    AttackSettings,
     DomiasConfig,
     GenLRAConfig,
     dcr,
@@ -97,7 +98,8 @@ def test_registry_settings_and_own_attacks(release) -> None:
         synthetic[:] = 0.0  # its own copy
         return targets[:, 0]
 
-    scores = score_attacks([mine, "gen_lra", "dcr"], x, s, r, gen_lra=GenLRAConfig(k=3, bandwidth="refit"))
+    settings = AttackSettings(gen_lra=GenLRAConfig(k=3, bandwidth="refit"))
+    scores = score_attacks([mine, "gen_lra", "dcr"], x, s, r, settings=settings)
     assert list(scores) == ["mine", "gen_lra", "dcr"]
     assert np.array_equal(scores["mine"], x[:, 0])
     assert np.allclose(scores["gen_lra"], gen_lra(x, s, r, 3, "refit"), rtol=1e-12)

@@ -307,8 +307,8 @@ def test_awkward_tables(tables) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden": 0}, "bnaf.hidden must be 1 or more, got 0"),
-        ({"finetune_batch": 0}, "bnaf.finetune_batch must be 1 or more"),
+        ({"hidden": 0}, r"bnaf.hidden must be in \[1, 4096\], got 0"),
+        ({"finetune_batch": 0}, r"bnaf.finetune_batch must be in \[1, 65536\], got 0"),
         ({"learning_rate": 0.0}, "bnaf.learning_rate must be in"),
         ({"validation": 1.0}, "bnaf.validation must be in"),
         ({"noise": -1.0}, "bnaf.noise must be in"),

@@ -8,12 +8,11 @@ scored nor on the row order of any table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from jaxaudit.runtime.checks import InputError, require
+from jaxaudit.runtime.checks import InputError, check_int, require
 from jaxaudit.runtime.keys import stream_key
 from jaxaudit.tables.attacks.bnaf_attacks import density_bnaf, domias_bnaf, gen_lra_bnaf
 from jaxaudit.tables.attacks.counting import LocalNeighbourhoodConfig, MCConfig, local_neighbourhood, mc
@@ -39,6 +38,7 @@ from jaxaudit.tables.layout import Layout
 
 __all__ = [
     "ATTACKS",
+    "IDENTIFIERS",
     "RESERVED",
     "Attack",
     "AttackSettings",
@@ -82,11 +82,13 @@ __all__ = [
 RESERVED = ("record", "member", "row", "reference_distance", "release_distance", "stratum")
 """Columns of records.csv that are no attack."""
 
+IDENTIFIERS = "id: "
+"""How the names of columns of identifiers begin in records.csv."""
+
 
 def score_attacks(
     attacks: str | Attack | Score | Iterable[str | Attack | Score], targets: Any, synthetic: Any, reference: Any, *,
-    settings: AttackSettings | None = None, gen_lra: GenLRAConfig | None = None, layout: Layout | None = None,
-    seed: int = 0,
+    settings: AttackSettings | None = None, layout: Layout | None = None, seed: int = 0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Scores of several attacks on the same encoded tables.
 
@@ -97,7 +99,6 @@ def score_attacks(
         synthetic: (m, d) numbers.
         reference: (r, d) numbers.
         settings: settings of the registered attacks; None for the defaults.
-        gen_lra: settings of the attack "gen_lra", in place of those in ``settings``.
         layout: which columns are numbers and which form a category; None finds it in the tables.
         seed: an attack's key depends on the seed and the attack's name, not on which others run.
 
@@ -106,8 +107,9 @@ def score_attacks(
         ``gen_lra[k=5,h=1]``.
 
     Raises:
-        InputError: an unknown, repeated or reserved name, tables of different width, values that are not finite,
-            an attack that does not return n finite numbers. What an attack raises carries a note that names it.
+        InputError: an unknown, repeated or reserved name, also within a family that an attack returns; settings or a
+            layout of another type; tables of different width, values that are not finite, an attack that does not
+            return n finite numbers. What an attack raises carries a note that names it.
 
     Example:
         >>> def nearest_zero(targets, synthetic, reference, key):
@@ -119,14 +121,16 @@ def score_attacks(
     if isinstance(attacks, str | Attack) or callable(attacks):
         attacks = [attacks]
     require(isinstance(attacks, Iterable), "attacks", "be a list of names or functions", type(attacks).__name__)
-    settings = settings or AttackSettings()
-    known = registered(settings if gen_lra is None else replace(settings, gen_lra=gen_lra), layout)
+    attacks = list(attacks)
+    settings = AttackSettings() if settings is None else settings
+    require(isinstance(settings, AttackSettings), "settings", "be AttackSettings", type(settings).__name__)
+    known = registered(settings, layout)
+    check_int("seed", seed, 0, 2**32 - 1)
     chosen = [_resolve(attack, known) for attack in attacks]
     names = [attack.name for attack in chosen]
     require(bool(names), "attacks", "name at least one attack", names)
     require(len(set(names)) == len(names), "attacks", "be named once each", ", ".join(names))
-    reserved = [name for name in names if name in RESERVED]
-    require(not reserved, "attacks", f"have other names than {', '.join(RESERVED)}", ", ".join(reserved))
+    _check_free("attacks", names)
     x = as_rows("targets", targets)
     tables = (x, as_rows("synthetic", synthetic, x.shape[1]), as_rows("reference", reference, x.shape[1]))
     scores: dict[str, np.ndarray] = {}
@@ -140,8 +144,27 @@ def score_attacks(
             error.add_note(f"raised by the attack {attack.name}")
             raise
         family = raw if isinstance(raw, Mapping) else {attack.name: raw}
+        _check_family(attack.name, family, {*names, *scores} - {attack.name})
         scores |= {name: _checked(name, one, len(x)) for name, one in family.items()}
     return scores
+
+
+def _check_free(subject: str, names: Iterable[str]) -> None:
+    """Names become columns of records.csv: they must not be those of other columns."""
+    reserved = ", ".join(name for name in names if name in RESERVED)
+    require(not reserved, subject, f"have other names than {', '.join(RESERVED)}", reserved)
+    identifying = ", ".join(name for name in names if name.startswith(IDENTIFIERS))
+    require(not identifying, subject, f"have names that do not start with {IDENTIFIERS!r}", identifying)
+
+
+def _check_family(attack: str, family: Mapping[Any, Any], others: set[str]) -> None:
+    subject = f"attack {attack}"
+    require(bool(family), subject, "return scores under at least one name", "an empty mapping")
+    odd = [name for name in family if not (isinstance(name, str) and name)]
+    require(not odd, subject, "return scores under names that are text, not empty", odd)
+    _check_free(subject, family)
+    taken = ", ".join(name for name in family if name in others)
+    require(not taken, subject, "return scores under names that no other attack has", taken)
 
 
 def _resolve(attack: Any, known: Mapping[str, Attack]) -> Attack:

@@ -21,7 +21,18 @@ from jaxaudit.tables import blocks
 from jaxaudit.tables.attacks.domias import common_space
 from jaxaudit.tables.attacks.neighbours import NeighbourPairs, nearest_pairs, tie_weights
 from jaxaudit.tables.blocks import block_map, row_blocks, table_size
-from jaxaudit.tables.bnaf import BNAF, BNAFConfig, Learner, Shape, bnaf_log_density, fit_bnaf, learn, log_p, start
+from jaxaudit.tables.bnaf import (
+    BNAF,
+    BNAFConfig,
+    Learner,
+    Shape,
+    bnaf_log_density,
+    check_size,
+    fit_bnaf,
+    learn,
+    log_p,
+    start,
+)
 from jaxaudit.tables.density import as_rows, distinct_rows, fit_basis, pad_columns, precision_scope
 
 __all__ = ["density_bnaf", "domias_bnaf", "gen_lra_bnaf"]
@@ -115,7 +126,7 @@ def gen_lra_bnaf(
         (n,) float64; higher is more member-like.
 
     Raises:
-        InputError: k above m, fewer than two reference rows, tables of different width.
+        InputError: k above m, fewer than two reference rows, tables of different width, networks too large.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -131,6 +142,7 @@ def gen_lra_bnaf(
     check_int("bnaf.k", config.k, 1, int(s_counts.sum()))
     basis = fit_basis(r_rows, r_counts)
     u, v = basis.whiten(x), basis.whiten(s_rows)
+    check_size(u.shape[1], config, influence=True)
     near = (u, v) if config.neighbours == "whitened" else (x, s_rows)
     pairs = nearest_pairs(*near, s_counts, config.k)
     table = np.repeat(*distinct_rows(np.repeat(basis.whiten(r_rows), r_counts, axis=0)), axis=0)

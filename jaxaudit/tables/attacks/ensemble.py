@@ -27,8 +27,10 @@ import numpy as np
 from scipy import optimize, special
 
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
+from jaxaudit.runtime.keys import check_key
 from jaxaudit.tables.canonical import content_uniforms
 from jaxaudit.tables.density import as_rows
+from jaxaudit.tables.settings import as_list
 
 __all__ = ["EnsembleConfig", "calibrated", "canonical_parts", "ensemble"]
 
@@ -46,8 +48,8 @@ class EnsembleConfig:
         components: names of the attacks that are combined.
         weights: "equal" or "fitted".
         parts: in how many parts the reference is cut, each held out in its turn, in [2, 20].
-        stand_ins: share of the release that is held out where weights are fitted, in (0, 0.5].
-        ridge: strength of the pull towards equal weights, as a number of stand-ins and reference rows, > 0.
+        stand_ins: share of the release that is held out where weights are fitted, in [0.001, 0.5].
+        ridge: strength of the pull towards equal weights, as a number of stand-ins and reference rows, in (0, 1e9].
     """
 
     components: tuple[str, ...] = ("gen_lra", "dcr", "domias", "dpi")
@@ -57,14 +59,15 @@ class EnsembleConfig:
     ridge: float = 10.0
 
     def __post_init__(self) -> None:
-        require(len(self.components) > 0, "ensemble.components", "name at least one attack", self.components)
-        once = len(set(self.components)) == len(self.components)
-        require(once, "ensemble.components", "be named once each", ", ".join(self.components))
+        object.__setattr__(self, "components", as_list("ensemble.components", self.components, empty=True))
+        require(len(self.components) > 0, "ensemble.components", "name at least one attack", "none")
+        named = all(isinstance(name, str) for name in self.components)
+        require(named, "ensemble.components", "be names of attacks", list(self.components))
         require("ensemble" not in self.components, "ensemble.components", "be other attacks", "ensemble")
         check_choice("ensemble.weights", self.weights, ("equal", "fitted"))
         check_int("ensemble.parts", self.parts, 2, 20)
-        check_real("ensemble.stand_ins", self.stand_ins, 0, 0.5, open_low=True)
-        check_real("ensemble.ridge", self.ridge, 0, open_low=True)
+        check_real("ensemble.stand_ins", self.stand_ins, 1e-3, 0.5)
+        check_real("ensemble.ridge", self.ridge, 0, 1e9, open_low=True)
 
 
 def ensemble(
@@ -100,10 +103,14 @@ def ensemble(
         >>> bool(scores[:40].mean() > 1 > scores[40:].mean())
         True
     """
-    config = config or EnsembleConfig()
+    config = EnsembleConfig() if config is None else config
+    require(isinstance(config, EnsembleConfig), "config", "be an EnsembleConfig", type(config).__name__)
+    check_key("key", key)
+    _check_components(components)
     x = as_rows("targets", targets)
     s, r = as_rows("synthetic", synthetic, x.shape[1]), as_rows("reference", reference, x.shape[1])
-    require(len(components) > 0, "components", "have at least one attack", "none")
+    fitted = config.weights == "fitted"
+    require(len(s) >= 2 or not fitted, "synthetic", "have at least 2 rows to fit weights", f"{len(s)} rows")
     least = 2 * config.parts
     require(len(r) >= least, "reference", f"have at least {least} rows for {config.parts} parts", f"{len(r)} rows")
     part = canonical_parts(r, config.parts, key)
@@ -114,6 +121,14 @@ def ensemble(
         found, _ = calibrated(components, x, out, s, rest, own)
         total += found @ _weights(components, out, s, rest, own, config)
     return total / config.parts
+
+
+def _check_components(components: Any) -> None:
+    require(isinstance(components, Mapping), "components", "map names to attacks", type(components).__name__)
+    require(len(components) > 0, "components", "have at least one attack", "none")
+    for name, score in components.items():
+        require(isinstance(name, str), "components", "have names that are text", name)
+        require(callable(score), f"components[{name!r}]", "be a function", type(score).__name__)
 
 
 def canonical_parts(rows: np.ndarray, parts: int, key: jax.Array) -> np.ndarray:
@@ -156,7 +171,7 @@ def calibrated(
     both = np.concatenate([targets, held_out])
     columns = []
     for name in sorted(components):
-        own = jax.random.fold_in(key, np.uint32(zlib.crc32(name.encode())))
+        own = jax.random.fold_in(key, np.uint32(zlib.crc32(name.encode("utf-8", "surrogatepass"))))
         raw = components[name](both.copy(), synthetic.copy(), reference.copy(), own)
         require(not isinstance(raw, Mapping), "ensemble.components", "be single attacks, no grid of settings", name)
         scores = np.asarray(raw, dtype=np.float64)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxaudit.runtime.checks import check_int, check_real
+from jaxaudit.runtime.checks import check_int, check_real, require
 from jaxaudit.runtime.chunks import bucket, chunked_map, pad_rows, rows_per_chunk
 from jaxaudit.tables.density import as_rows, distinct_rows, pad_columns, precision_scope
 
@@ -25,16 +25,22 @@ __all__ = ["ClassifierConfig", "LoganConfig", "classifier", "logan"]
 _LIMIT = 10.0
 """Standardised values are cut here: beyond it a network extrapolates without evidence."""
 
+_TOGETHER = 2**28
+"""Most numbers in the largest arrays of the discriminators that are trained together."""
+
+_STEPS = 2**31 - 1
+"""Steps are counted in int32."""
+
 
 @dataclass(frozen=True)
 class ClassifierConfig:
     """Settings of the random forest.
 
     Attributes:
-        forests: forests, each on its own balanced subset of the rows.
-        trees: trees of each forest.
-        leaf: fewest rows in a leaf.
-        rows: most rows of each table in one subset; bounds time and memory of large tables.
+        forests: forests, each on its own balanced subset of the rows; in [1, 1000].
+        trees: trees of each forest, in [1, 10_000].
+        leaf: fewest rows in a leaf, in [1, 1e6].
+        rows: most rows of each table in one subset, in [1, 1e6]; bounds time and memory of large tables.
     """
 
     forests: int = 10
@@ -43,8 +49,9 @@ class ClassifierConfig:
     rows: int = 10_000
 
     def __post_init__(self) -> None:
-        for name in ("forests", "trees", "leaf", "rows"):
-            check_int(f"classifier.{name}", getattr(self, name), 1)
+        most = {"forests": 1000, "trees": 10_000, "leaf": 1_000_000, "rows": 1_000_000}
+        for name, high in most.items():
+            check_int(f"classifier.{name}", getattr(self, name), 1, high)
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,12 @@ class LoganConfig:
     """Settings of LOGAN; there is no early stopping, so no validation rows are spent and no noise is chased.
 
     Attributes:
-        hidden: width of the two hidden layers.
-        epochs: passes over the larger table.
-        learning_rate: of Adam.
-        batch: rows of each table in a step.
-        ensemble: discriminators from different seeds, whose scores are averaged.
+        hidden: width of the two hidden layers, in [1, 4096].
+        epochs: passes over the larger table, in [1, 1e6].
+        learning_rate: of Adam, in (0, 1].
+        batch: rows of each table in a step, in [1, 65_536]; drawn with replacement.
+        ensemble: discriminators from different seeds, whose scores are averaged; in [1, 1000]. They are trained side
+            by side: ``ensemble * hidden * max(hidden, 2 batch)`` is at most 2^28 (1 GiB in float32).
     """
 
     hidden: int = 64
@@ -66,8 +74,12 @@ class LoganConfig:
     ensemble: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "epochs", "batch", "ensemble"):
-            check_int(f"logan.{name}", getattr(self, name), 1)
+        most = {"hidden": 4096, "epochs": 1_000_000, "batch": 65_536, "ensemble": 1000}
+        for name, high in most.items():
+            check_int(f"logan.{name}", getattr(self, name), 1, high)
+        together = _TOGETHER // (self.hidden * max(self.hidden, 2 * self.batch))
+        rule = f"be at most {together} with hidden={self.hidden} and batch={self.batch}"
+        require(self.ensemble <= together, "logan.ensemble", rule, self.ensemble)
         check_real("logan.learning_rate", self.learning_rate, 0, 1, open_low=True)
 
 
@@ -152,6 +164,7 @@ def logan(
     x, s, r = _standardised(targets, synthetic, reference)
     key = jax.random.key(0) if key is None else key
     steps = config.epochs * -(-max(len(s), len(r)) // config.batch)
+    require(steps <= _STEPS, "logan.epochs", f"make at most {_STEPS} steps", f"{config.epochs}, {steps} steps")
     with precision_scope("float32") as dtype:
         tables = tuple(pad_rows(pad_columns(table).astype(dtype), bucket(len(table))) for table in (r, s))
         sizes = np.array([len(r), len(s)], np.int32)

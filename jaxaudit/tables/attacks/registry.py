@@ -37,12 +37,21 @@ class Attack:
         score: ``score(targets, synthetic, reference, key) -> (n,)``; or a family of attacks, name -> (n,).
         description: one line for the report.
         config: its settings, a frozen dataclass, or None where it has none.
+
+    Raises:
+        InputError: a name or description that is no text, a score that is no function.
     """
 
     name: str
     score: Score
     description: str
     config: Any = None
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.name, str) and self.name != "", "an attack's name", "be text, not empty", self.name)
+        name = f"attack {self.name}"
+        require(callable(self.score), name, "have a function as its score", type(self.score).__name__)
+        require(isinstance(self.description, str), name, "have text as description", type(self.description).__name__)
 
 
 @dataclass(frozen=True)
@@ -82,11 +91,16 @@ def registered(settings: AttackSettings | None = None, layout: Layout | None = N
         settings: of the attacks; None for the defaults.
         layout: which encoded columns are numbers and which form a category; None finds it in the tables.
 
+    Raises:
+        InputError: settings or a layout of another type.
+
     Example:
         >>> registered()["dcr"].description
         'minus the distance to the nearest released row'
     """
-    own = settings or AttackSettings()
+    own = AttackSettings() if settings is None else settings
+    require(isinstance(own, AttackSettings), "settings", "be AttackSettings", type(own).__name__)
+    require(layout is None or isinstance(layout, Layout), "layout", "be a Layout", type(layout).__name__)
     mixed, bnaf = own.mixed, own.bnaf
     attacks = (
         _gen_lra(own.gen_lra),
