@@ -28,6 +28,8 @@ from threadpoolctl import threadpool_limits
 
 SIZES = ("1000x1000x10x10", "5000x5000x10x200", "5000x5000x40x200")
 QUICK = ("200x200x5x10", "1000x1000x10x10")
+SPELL = 0.3
+"""Seconds for which each of the two is measured in its turn: short calls are repeated."""
 VARIANTS = ("fixed_float64", "fixed_float32", "refit_float64", "refit_float32")
 
 
@@ -56,10 +58,13 @@ def peer(x: np.ndarray, s: np.ndarray, r: np.ndarray, k: int, mode: str) -> np.n
     return scores
 
 
-def timed(function: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
-    start = time.perf_counter()
-    out = function()
-    return time.perf_counter() - start, out
+def timed(function: Callable[[], np.ndarray], least: float = 0.0) -> tuple[float, np.ndarray]:
+    """Seconds of one call, and its result; the mean of as many calls as take ``least`` seconds together."""
+    start, calls = time.perf_counter(), 0
+    while True:
+        out, calls = function(), calls + 1
+        if (passed := time.perf_counter() - start) >= least:
+            return passed / calls, out
 
 
 def compile_seconds(events: list[tuple[str, float]]) -> float:
@@ -93,13 +98,13 @@ def measure(size: str, targets: int, peer_targets: int, repeats: int, variants: 
         for mode in slow:
             for limit, most in (("1", 1), ("any", None)):
                 with threadpool_limits(most, "blas"):
-                    seconds, expected = timed(lambda mode=mode: peer(few, s, r, k, mode))
+                    seconds, expected = timed(lambda mode=mode: peer(few, s, r, k, mode), SPELL)
                 threads[mode][limit].append(seconds / peer_targets)
             slow[mode].append(min(times[-1] for times in threads[mode].values()))
             time.sleep(0.1)  # threads of the peer's BLAS go on spinning for a while: not at our cost
             for precision in (precision for other, precision in pairs if other == mode):
                 seconds, got = timed(
-                    lambda mode=mode, precision=precision: gen_lra(x, s, r, k, mode, precision=precision)
+                    lambda mode=mode, precision=precision: gen_lra(x, s, r, k, mode, precision=precision), SPELL
                 )
                 entry = results[f"{mode}_{precision}"]
                 entry["warm_s"].append(seconds)

@@ -222,7 +222,7 @@ def _block_changes(
         near = pad_rows(points[used[low : low + size]], size)
         with precision_scope(str(dtype)):
             weights, shift, sums = _weights(near, *reference)
-            log_sums[chosen] = np.asarray(sums)[row[chosen] - low]
+            pending = []  # all calls are on their way before the first is waited for
             places = _groups(row[chosen], lane)
             largest = bound[chosen[places]].max(axis=1)
             far = largest > _OVERFLOW[str(dtype)]
@@ -231,13 +231,18 @@ def _block_changes(
                 for at in _calls(chosen[places[part]], 128):
                     target, along = pairs.target[at].astype(np.int32), pairs.along[at].astype(dtype)
                     local = (row[at[:, 0]] - low).astype(np.int32)
-                    change[at] = _changes(
+                    found = _changes(
                         target, along, local, weights, shift, projection, series=series, wide=not blocks.on_cpu()
                     )
+                    pending.append((at, found))
             for at in _calls(chosen[np.unique(places[far])], 8):
                 local = row[at] - low
                 target, along = pairs.target[at].astype(np.int32), pairs.along[at].astype(dtype)
-                change[at] = _far(target, along, near[local], projection, np.asarray(shift)[local], *reference)
+                found = _far(target, along, near[local], projection, np.asarray(shift)[local], *reference)
+                pending.append((at, found))
+            log_sums[chosen] = np.asarray(sums)[row[chosen] - low]
+            for at, found in pending:
+                change[at] = found
 
     block_map(block, range(len(starts)))
     return change, log_sums
