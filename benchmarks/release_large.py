@@ -28,23 +28,24 @@ def measure(rows: int, columns: int, k: int, records: int, names: list[str], pas
     import jax.monitoring
 
     from jaxaudit.evaluate.multiplicity import max_permutation
-    from jaxaudit.tables.attacks import ATTACKS, GenLRAConfig, score_attacks
+    from jaxaudit.tables.attacks import SUITE, AttackSettings, GenLRAConfig, score_attacks
 
     compiled: list[float] = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, seconds, **_: compiled.append(seconds) if name.endswith("backend_compile_duration") else None
     )
     import_s, runs = time.perf_counter() - start, []
+    settings = AttackSettings(gen_lra=GenLRAConfig(k=k))
     for number in range(passes):
         x, s, r = (table + 0.1 * number for table in tables(records, rows, rows, columns))
         scores, steps = {}, {}
-        for name in [*(names or ATTACKS), "permutation test"]:
+        for name in [*(names or SUITE), "permutation test"]:
             compiled.clear()
             start, cpu = time.perf_counter(), time.process_time()
             if name == "permutation test":
                 max_permutation(np.stack(list(scores.values())), np.arange(records) < records // 2, PERMUTATIONS)
             else:
-                scores |= score_attacks([name], x, s, r, gen_lra=GenLRAConfig(k=k))
+                scores |= score_attacks([name], x, s, r, settings=settings)
             steps[name] = {
                 "wall_s": time.perf_counter() - start, "cpu_s": time.process_time() - cpu,
                 "compilations": len(compiled), "compile_s": sum(compiled), "peak_mib": peak_mib(),

@@ -13,7 +13,7 @@ from jaxaudit import audit_release
 from jaxaudit.evaluate.roc import auc
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.runtime.keys import stream_key
-from jaxaudit.tables.attacks import ATTACKS, score_attacks
+from jaxaudit.tables.attacks import ATTACKS, SUITE, score_attacks
 from jaxaudit.tables.attacks import learned as learning
 from jaxaudit.tables.attacks.counting import (
     LocalNeighbourhoodConfig,
@@ -420,17 +420,13 @@ def test_stream_keys_reach_the_attacks(release) -> None:
     assert np.array_equal(score_attacks(["classifier"], x, s, r, seed=7)["classifier"], classifier(x, s, r, key=key))
 
 
-TEN = list(ATTACKS)[:10]
-"""Gen-LRA and the nine competitors."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("folder", "files", "least"), [
     ("synthmia_housing", ("mem.csv", "non_mem.csv", "synth.csv", "ref.csv"), 0.58),
     ("mostlyai_census2k", ("train.csv.gz", "holdout.csv.gz", "syn_flip30.csv.gz"), 0.52),
 ])  # fmt: skip
 def test_leaky_releases_are_found_by_every_attack(folder: str, files, least: float, shared_data) -> None:
-    result = audit_release(*(shared_data / "releases" / folder / file for file in files), attacks=TEN)
+    result = audit_release(*(shared_data / "releases" / folder / file for file in files), attacks=SUITE)
     for name, found in result.summary["attacks"].items():
         assert found["auc"] > least, name
         assert found["p_value"] < 0.01, name

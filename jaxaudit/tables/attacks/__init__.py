@@ -30,7 +30,7 @@ from jaxaudit.tables.attacks.gen_lra import (
 )
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
 from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
-from jaxaudit.tables.attacks.registry import ATTACKS, Attack, AttackSettings, Score, registered
+from jaxaudit.tables.attacks.registry import ATTACKS, SUITE, Attack, AttackSettings, Score, registered
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.bnaf import BNAFConfig
 from jaxaudit.tables.density import as_rows
@@ -40,6 +40,7 @@ __all__ = [
     "ATTACKS",
     "IDENTIFIERS",
     "RESERVED",
+    "SUITE",
     "Attack",
     "AttackSettings",
     "BNAFConfig",

@@ -23,7 +23,7 @@ from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.bnaf import BNAFConfig
 from jaxaudit.tables.layout import Layout, infer_layout
 
-__all__ = ["ATTACKS", "Attack", "AttackSettings", "Score", "registered"]
+__all__ = ["ATTACKS", "SUITE", "Attack", "AttackSettings", "Score", "registered"]
 
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray, jax.Array], Any]
 
@@ -160,3 +160,6 @@ def _ensemble(config: EnsembleConfig, known: Mapping[str, Attack]) -> Attack:
 
 ATTACKS = registered()
 """The registered attacks with their default settings."""
+
+SUITE = ("gen_lra", "dcr", "domias", "dcr_diff", "dpi", "density", "mc", "local_neighbourhood", "classifier", "logan")
+"""Gen-LRA and its nine competitors."""
