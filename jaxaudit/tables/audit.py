@@ -15,18 +15,18 @@ from jaxaudit.runtime.checks import check_int, require
 from jaxaudit.runtime.keys import stream_key
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult
-from jaxaudit.tables.attacks import Attack, AttackSettings, Score, score_attacks
-from jaxaudit.tables.copies import copies
+from jaxaudit.tables.attacks import IDENTIFIERS, Attack, AttackSettings, Score, score_attacks
+from jaxaudit.tables.copies import Copies, copies
 from jaxaudit.tables.data import Release, load_release, table_digest
 from jaxaudit.tables.density import distinct_rows, fit_basis, span_report
-from jaxaudit.tables.encode import fit_encoder
+from jaxaudit.tables.encode import Encoder, fit_encoder
 from jaxaudit.tables.evidence import ReportConfig, closest_pairs, expose
 from jaxaudit.tables.example import breast_cancer_release
 from jaxaudit.tables.judgement import EvaluationConfig, judge
 from jaxaudit.tables.overlaps import in_release, overlap_masks
 from jaxaudit.tables.sensitivity import SensitivityConfig, check_sensitivity, sensitivity_summary
 from jaxaudit.tables.sensitivity import sensitivity as try_references
-from jaxaudit.tables.strata import outlier_strata
+from jaxaudit.tables.strata import Strata, outlier_strata
 
 __all__ = ["EvaluationConfig", "audit_example", "audit_release"]
 
@@ -183,57 +183,68 @@ def _audit(
             )  # fmt: skip
             summary["sensitivity"], moved = sensitivity_summary(frame)
     crossed = crossings(gate, summary["attacks"])
-    alarms = [f"gate crossed: {line}" for line in crossed]
     sizes = {name: len(getattr(release, name)) for name in ("members", "non_members", "synthetic", "reference")}
-    tables = ("members", "non_members", "synthetic")
-    notes = [note for name in tables for note in encoder.notes(getattr(release, name), name)]
-    if any(name.split("[")[0] in _BY_DENSITY for name in scored):  # the attacks by densities
-        notes += span_report(targets, synthetic, fit_basis(*distinct_rows(reference))).warnings
-    rows = [release.rows.get(name, np.arange(len(part))) for name, part in parts.items()]
-    columns = {"record": np.arange(len(targets)), "member": member.astype(int), "row": np.concatenate(rows)}
-    typical = {
-        "reference_distance": strata.distance, "release_distance": found.distance, "stratum": strata.stratum,
-    }  # fmt: skip
-    named = {
-        f"id: {name}": np.concatenate([release.ids[part][name].astype(object) for part in parts])
-        for name in release.ids.get("members", pd.DataFrame())
-    }
+    alarms = [f"gate crossed: {line}" for line in crossed]
+    notes = [*encoder.warnings, *encoder.unshared, *_notes(release, encoder, scored, encoded), *moved]
     return AuditResult(
         audit="release",
         config={
-            "attacks": list(scored),
-            "release": {
-                "encoding": encoding, "drop": list(release.dropped),
-                "roles": {
-                    name: list(role.order) if role.order else role.name
-                    for name, role in release.roles.items()
-                    if role.given and name not in release.dropped
-                },
-            },
-            **asdict(settings),
-            "evaluation": asdict(evaluation),
-            "gate": asdict(gate),
-            "report": asdict(report),
-            "sensitivity": asdict(sensitivity),
-            "seed": seed,
+            "attacks": list(scored), "release": _files(release, encoding), **asdict(settings),
+            "evaluation": asdict(evaluation), "gate": asdict(gate), "report": asdict(report),
+            "sensitivity": asdict(sensitivity), "seed": seed,
         },
-        data={
-            "columns": [str(column) for column in release.members.columns],
-            "encoded": list(encoder.feature_names),
-            "roles": {name: role.as_dict() for name, role in release.roles.items()},
-            "counts": dict(release.counts),
-            "digests": {name: table_digest(frame) for name, frame in release.tables().items()},
-            **sizes,
-        },
+        data=_describe(release, encoder) | sizes,
         summary={"records": sizes, **summary, "gate": asdict(gate) | {"crossed": list(crossed)}},
-        warnings=tuple(
-            dict.fromkeys([*alarms, *release.warnings, *encoder.warnings, *encoder.unshared, *notes, *moved])
-        ),
+        warnings=tuple(dict.fromkeys([*alarms, *release.warnings, *notes])),
         timings=progress.timings,
-        table=pd.DataFrame(columns | scored | typical | named),
+        table=_table(release, member, scored, strata, found),
         evidence={
             "member": member, "scores": np.stack(list(scored.values())),
             "nearest": found.distance, "nearest_reference": found.reference,
         },
         tables={"evidence": seen.table},
     )  # fmt: skip
+
+
+def _notes(
+    release: Release, encoder: Encoder, scored: Mapping[str, np.ndarray], encoded: Mapping[str, np.ndarray]
+) -> list[str]:
+    """What the encoding did to single tables, and what a density of the reference cannot see."""
+    tables = ("members", "non_members", "synthetic")
+    notes = [note for name in tables for note in encoder.notes(getattr(release, name), name)]
+    if any(name.split("[")[0] in _BY_DENSITY for name in scored):
+        basis = fit_basis(*distinct_rows(encoded["reference"]))
+        notes += span_report(encoded["targets"], encoded["synthetic"], basis).warnings
+    return notes
+
+
+def _files(release: Release, encoding: str) -> dict[str, Any]:
+    """The settings of the tables: encoding, columns left out, and the roles that a person gave."""
+    given = {name: role for name, role in release.roles.items() if role.given and name not in release.dropped}
+    roles = {name: list(role.order) if role.order else role.name for name, role in given.items()}
+    return {"encoding": encoding, "drop": list(release.dropped), "roles": roles}
+
+
+def _describe(release: Release, encoder: Encoder) -> dict[str, Any]:
+    return {
+        "columns": [str(column) for column in release.members.columns],
+        "encoded": list(encoder.feature_names),
+        "roles": {name: role.as_dict() for name, role in release.roles.items()},
+        "counts": dict(release.counts),
+        "digests": {name: table_digest(frame) for name, frame in release.tables().items()},
+    }
+
+
+def _table(
+    release: Release, member: np.ndarray, scored: Mapping[str, np.ndarray], strata: Strata, found: Copies
+) -> pd.DataFrame:
+    """One row per scored record."""
+    parts = ("members", "non_members")
+    rows = [release.rows.get(name, np.arange(len(getattr(release, name)))) for name in parts]
+    names = release.ids.get("members", pd.DataFrame())
+    return pd.DataFrame({
+        "record": np.arange(len(member)), "member": member.astype(int), "row": np.concatenate(rows), **scored,
+        "reference_distance": strata.distance, "release_distance": found.distance, "stratum": strata.stratum,
+        **{f"{IDENTIFIERS}{name}": np.concatenate([release.ids[part][name].astype(object) for part in parts])
+           for name in names},
+    })  # fmt: skip
