@@ -16,9 +16,10 @@ from jaxaudit.runtime.keys import stream_key
 from jaxaudit.runtime.progress import Progress
 from jaxaudit.runtime.result import AuditResult
 from jaxaudit.tables.attacks import IDENTIFIERS, Attack, AttackSettings, Score, score_attacks
+from jaxaudit.tables.basis import fit_basis, span_report
 from jaxaudit.tables.copies import Copies, copies
 from jaxaudit.tables.data import Release, load_release, table_digest
-from jaxaudit.tables.density import distinct_rows, fit_basis, span_report
+from jaxaudit.tables.density import distinct_rows
 from jaxaudit.tables.encode import Encoder, fit_encoder
 from jaxaudit.tables.evidence import ReportConfig, closest_pairs, expose
 from jaxaudit.tables.example import breast_cancer_release

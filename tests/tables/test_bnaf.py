@@ -18,8 +18,9 @@ from jaxaudit.tables import bnaf_training as training
 from jaxaudit.tables.attacks import bnaf_attacks as attacks
 from jaxaudit.tables.attacks.bnaf_attacks import density_bnaf, domias_bnaf, gen_lra_bnaf
 from jaxaudit.tables.attacks.neighbours import nearest_pairs, tie_weights
+from jaxaudit.tables.basis import fit_basis
 from jaxaudit.tables.bnaf import BNAF, BNAFConfig, Learner, Shape, bnaf_log_density, fit_bnaf
-from jaxaudit.tables.density import distinct_rows, fit_basis
+from jaxaudit.tables.density import distinct_rows
 
 ATTACKS = {"density": density_bnaf, "domias": domias_bnaf, "gen_lra": gen_lra_bnaf}
 QUICK = BNAFConfig(hidden=4, steps=150, batch=32, ensemble=2, finetune_steps=5, k=3)

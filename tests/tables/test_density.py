@@ -9,16 +9,15 @@ from scipy.stats import gaussian_kde
 
 import jaxaudit.tables.density as density_module
 from jaxaudit.runtime.checks import InputError
+from jaxaudit.tables.basis import fit_basis, span_report
 from jaxaudit.tables.density import (
     as_rows,
     bandwidth_factor,
     distinct_rows,
-    fit_basis,
     fit_density,
     log_density,
     log_sum_kernels,
     precision_scope,
-    span_report,
 )
 
 

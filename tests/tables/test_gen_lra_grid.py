@@ -16,8 +16,9 @@ from jaxaudit.tables import blocks
 from jaxaudit.tables.attacks import gen_lra_terms as terms
 from jaxaudit.tables.attacks import neighbours, screening
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra, gen_lra_evidence, gen_lra_family, gen_lra_scores
+from jaxaudit.tables.basis import _triangular
 from jaxaudit.tables.blocks import block_map, row_blocks, table_size
-from jaxaudit.tables.density import _triangular, bandwidth_factor, distinct_rows
+from jaxaudit.tables.density import bandwidth_factor, distinct_rows
 
 
 @pytest.fixture(scope="module")

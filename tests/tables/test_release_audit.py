@@ -12,7 +12,7 @@ from jaxaudit.evaluate import auc_interval, compare_aucs, detectable_auc, tpr_at
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.attacks import Attack, AttackSettings, DomiasConfig, GenLRAConfig
 from jaxaudit.tables.audit import EvaluationConfig, audit_example, audit_release
-from jaxaudit.tables.density import fit_basis, span_report
+from jaxaudit.tables.basis import fit_basis, span_report
 from jaxaudit.tables.encode import fit_encoder
 
 QUICK = EvaluationConfig(permutations=99)
@@ -52,7 +52,13 @@ def test_every_record_can_be_traced() -> None:
     assert inside["row"].tolist() == list(range(30))
     given = OTHERS["a"].to_numpy()[outside["row"]]  # the encoding of "a" is an increasing line through these
     assert np.corrcoef(given, outside["first_column"])[0, 1] == pytest.approx(1)
-    assert audit(first_column).table["row"].tolist() == [*range(30), *range(25)]
+    whole = audit(first_column).table
+    assert whole["row"].tolist() == [*range(30), *range(25)]
+    copied = people(30, 1)
+    same = audit_release(copied, OTHERS, copied, REFERENCE, attacks=["dcr"], evaluation=QUICK).table
+    assert (same["release_distance"][:30] == 0).all()
+    assert np.allclose(same["release_distance"], -same["dcr"], atol=1e-12)
+    assert (same["reference_distance"][:30] > 0).all()
 
 
 def test_row_numbers_are_no_evidence() -> None:

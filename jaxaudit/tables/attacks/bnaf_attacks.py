@@ -20,6 +20,7 @@ from jaxaudit.runtime.chunks import bucket, pad_rows
 from jaxaudit.tables import blocks
 from jaxaudit.tables.attacks.domias import common_space
 from jaxaudit.tables.attacks.neighbours import NeighbourPairs, nearest_pairs, tie_weights
+from jaxaudit.tables.basis import fit_basis
 from jaxaudit.tables.blocks import block_map, row_blocks, table_size
 from jaxaudit.tables.bnaf import (
     BNAF,
@@ -33,7 +34,7 @@ from jaxaudit.tables.bnaf import (
     log_p,
     start,
 )
-from jaxaudit.tables.density import as_rows, distinct_rows, fit_basis, pad_columns, precision_scope
+from jaxaudit.tables.density import as_rows, distinct_rows, pad_columns, precision_scope
 
 __all__ = ["density_bnaf", "domias_bnaf", "gen_lra_bnaf"]
 

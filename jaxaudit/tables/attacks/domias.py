@@ -11,14 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxaudit.runtime.checks import check_choice, check_real
-from jaxaudit.tables.density import (
-    as_rows,
-    bandwidth_factor,
-    distinct_rows,
-    fit_basis,
-    fit_density,
-    log_density,
-)
+from jaxaudit.tables.basis import fit_basis
+from jaxaudit.tables.density import as_rows, bandwidth_factor, distinct_rows, fit_density, log_density
 
 __all__ = ["CommonSpace", "DomiasConfig", "common_space", "density", "domias"]
 

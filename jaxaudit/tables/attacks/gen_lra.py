@@ -16,16 +16,8 @@ import numpy as np
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
 from jaxaudit.tables.attacks.gen_lra_terms import fixed_terms, refit_terms
 from jaxaudit.tables.attacks.neighbours import NeighbourPairs, check_k, nearest_pairs, tie_weights
-from jaxaudit.tables.density import (
-    Basis,
-    SpanReport,
-    as_rows,
-    bandwidth_factor,
-    distinct_rows,
-    fit_basis,
-    fit_density,
-    span_report,
-)
+from jaxaudit.tables.basis import Basis, SpanReport, fit_basis, span_report
+from jaxaudit.tables.density import as_rows, bandwidth_factor, distinct_rows, fit_density
 
 __all__ = ["GenLRAConfig", "GenLRAEvidence", "GenLRAResult", "gen_lra", "gen_lra_evidence", "gen_lra_family",
            "gen_lra_scores"]  # fmt: skip

@@ -14,7 +14,8 @@ import numpy as np
 from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real, require
 from jaxaudit.tables.attacks.gen_lra_terms import fixed_terms
 from jaxaudit.tables.attacks.neighbours import nearest_pairs, tie_weights
-from jaxaudit.tables.density import as_rows, distinct_rows, fit_basis
+from jaxaudit.tables.basis import fit_basis
+from jaxaudit.tables.density import as_rows, distinct_rows
 from jaxaudit.tables.layout import Layout, infer_layout
 from jaxaudit.tables.mixed import Categories, MixedDensity, MixedRows, check_lam, fit_mixed
 
