@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -67,5 +68,24 @@ def block_map(function: Callable[[Any], Any], blocks: Iterable[Any]) -> list[Any
     workers = min(cores(), 4, len(items))
     if workers < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))
+    results: list[Any] = [None] * len(items)
+    waiting = deque(range(len(items)))
+
+    def work() -> None:
+        while waiting:
+            try:
+                index = waiting.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                results[index] = function(items[index])
+            except BaseException:
+                waiting.clear()
+                raise
+
+    with ThreadPoolExecutor(workers - 1) as pool:  # the caller works too: one thread less to start and to wake
+        others = [pool.submit(work) for _ in range(workers - 1)]
+        work()
+        for other in others:
+            other.result()
+    return results

@@ -15,7 +15,7 @@ from scipy.stats import gaussian_kde, multivariate_normal
 from sklearn.metrics import roc_auc_score
 
 from jaxaudit.runtime.checks import InputError
-from jaxaudit.tables.attacks import gen_lra_terms as terms
+from jaxaudit.tables.attacks import gen_lra_changes as changes
 from jaxaudit.tables.attacks import neighbours, screening
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra, gen_lra_scores
 from jaxaudit.tables.density import distinct_rows
@@ -133,9 +133,10 @@ def test_blocks_and_tiles_do_not_change_a_score(mode: str, monkeypatch: pytest.M
     def small(rows: int, row_bytes: float, budget: int, most: int = 256) -> tuple[range, int]:
         return range(0, rows, 8), 8
 
-    for name in ("attacks.neighbours", "attacks.gen_lra_terms", "density"):
+    for name in ("attacks.neighbours", "attacks.gen_lra_changes", "density"):
         monkeypatch.setattr(f"jaxaudit.tables.{name}.row_blocks", small)
-    monkeypatch.setattr(terms, "_lanes", lambda pairs, rows: 3)
+    monkeypatch.setattr(changes, "_PIECE", 40)  # three pieces of the reference
+    monkeypatch.setattr(changes, "_CALL", 37)  # pairs of a block of points in several calls
     assert np.allclose(gen_lra(x, s, r, 9, mode), whole, rtol=1e-12, atol=1e-13)
 
 
@@ -257,7 +258,7 @@ def test_k_grid_is_each_k() -> None:
 def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
     x, s, r = tables(20, 32, 31, 7, 5)
     gen_lra(x, s, r, 5, "refit")
-    kernels = (terms._changes, terms._weights, terms._project, terms._widest, screening._upper_limits)
+    kernels = (changes.sum_changes, changes.project, changes.widest, screening._upper_limits)
     compiled = [kernel._cache_size() for kernel in kernels]
     x, s, r = tables(18, 30, 29, 6, 6)
     gen_lra(x, s, r, 5, "refit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from math import factorial
 
 import jax
@@ -13,7 +14,8 @@ from scipy.stats import gaussian_kde
 
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables import blocks
-from jaxaudit.tables.attacks import gen_lra_terms as terms
+from jaxaudit.tables.attacks import gen_lra_changes as changes
+from jaxaudit.tables.attacks import gen_lra_kernels as kernels
 from jaxaudit.tables.attacks import neighbours, screening
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra, gen_lra_evidence, gen_lra_family, gen_lra_scores
 from jaxaudit.tables.basis import _triangular
@@ -154,7 +156,7 @@ def test_evidence_is_of_one_setting(tables: tuple[np.ndarray, ...]) -> None:
 def test_scores_do_not_depend_on_the_number_of_cores(
     mode: str, tables: tuple[np.ndarray, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("attacks.neighbours", "attacks.gen_lra_terms", "density"):
+    for name in ("attacks.neighbours", "attacks.gen_lra_changes", "density"):
         monkeypatch.setattr(f"jaxaudit.tables.{name}.row_blocks", lambda rows, *_, **__: (range(0, rows, 8), 8))
     scores = []
     for count in (1, 4):
@@ -170,21 +172,23 @@ def test_the_route_of_accelerators_gives_the_same_scores(
     here = gen_lra(*tables, [3, 20], mode)
     monkeypatch.setattr(blocks, "on_cpu", lambda: False)
     assert np.allclose(gen_lra(*tables, [3, 20], mode), here, rtol=1e-12, atol=1e-13)
+    monkeypatch.setattr(changes, "_STEP", 7)  # several steps, the last of a kind with other pairs behind it
+    assert np.allclose(gen_lra(*tables, [3, 20], mode), here, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(("limit", "degree"), [(terms.SHORT_LIMIT, 7), (terms.SERIES_LIMIT, 10)])
+@pytest.mark.parametrize(("limit", "degree"), [(kernels.SHORT_LIMIT, 7), (kernels.SERIES_LIMIT, 10)])
 def test_series_keeps_its_bound(limit: float, degree: int) -> None:
     """Remainder of an interpolation at Chebyshev points, and ``expm1`` everywhere in the range."""
     bound = 2 * (limit / 4) ** (degree + 1) * np.exp(limit) / ((degree + 2) * factorial(degree + 1))
-    assert bound < {terms.SHORT_LIMIT: 9e-14, terms.SERIES_LIMIT: 4e-13}[limit]
+    assert bound < {kernels.SHORT_LIMIT: 9e-14, kernels.SERIES_LIMIT: 4e-13}[limit]
     x = np.linspace(0.0, limit, 10_001)
     with jax.enable_x64(True):
-        got = np.asarray(terms.expm1_series(x, limit))
+        got = np.asarray(kernels.expm1_series(x, limit))
     assert (np.abs(got - np.expm1(x))[1:] / np.expm1(x)[1:]).max() < bound + 1e-15
     assert got[0] == 0.0
 
 
-@pytest.mark.parametrize(("spread", "limit"), [(1.0, terms.SERIES_LIMIT), (12.0, 500.0), (1e3, np.inf)])
+@pytest.mark.parametrize(("spread", "limit"), [(1.0, kernels.SERIES_LIMIT), (12.0, 500.0), (1e3, np.inf)])
 def test_every_route_gives_the_same_score(spread: float, limit: float) -> None:
     """Far-out rows make y^2 large: series, exponentials and log space, each against SciPy's refits."""
     rng = np.random.default_rng(1)
@@ -259,11 +263,15 @@ def test_bisection_finds_the_kth() -> None:
         assert np.array_equal(got, np.sort(table, axis=1)[:, k - 1])
 
 
-def test_groups_cover_every_pair_once() -> None:
-    row = np.array([0, 0, 0, 0, 0, 2, 3, 3])
-    groups = terms._groups(row, 2)
-    assert groups.tolist() == [[0, 1], [2, 3], [4, 4], [5, 5], [6, 7]]
-    assert (row[groups] == row[groups[:, :1]]).all()
+@pytest.mark.parametrize("cores", [1, 2, 5])
+def test_shares_cover_every_block_once(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "cores", lambda: cores)
+    edges = np.array([0, 500, 500, 510, 2000, 2001])  # a block of points may have hardly a pair, or most of them
+    for first, last in ((0, 5), (1, 4), (3, 4)):
+        shares = changes._shares(edges, first, last, 8)
+        assert [block for low, high in shares for block in range(low, high)] == list(range(first, last))
+        assert len(shares) <= 2 * cores
+    assert len(changes._shares(100 * np.arange(41), 0, 40, 8)) == 2 * cores
 
 
 def test_sizes_and_blocks() -> None:
@@ -274,6 +282,23 @@ def test_sizes_and_blocks() -> None:
     starts, size = row_blocks(1000, 1e6, 10 << 20)
     assert (size, list(starts)[-1]) == (8, 992)
     assert block_map(lambda i: i * i, range(50)) == [i * i for i in range(50)]
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_blocks_stop_at_an_error(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "cores", lambda: cores)
+    done = []
+
+    def some(index: int) -> int:
+        if index == 5:
+            raise ValueError("block 5")
+        time.sleep(1e-4)
+        done.append(index)
+        return index
+
+    with pytest.raises(ValueError, match="block 5"):
+        block_map(some, range(2000))
+    assert len(done) < 1900  # the others are not worked through first
 
 
 @pytest.mark.parametrize(("n", "d"), [(1500, 7), (700, 64), (129, 3), (60, 5), (300, 70), (90, 100)])

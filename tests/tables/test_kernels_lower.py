@@ -16,7 +16,7 @@ from jaxaudit.tables.attacks.gen_lra import gen_lra
 
 MODULES = [
     import_module(f"jaxaudit.tables.{name}")
-    for name in ("density", "attacks.screening", "attacks.gen_lra_terms", "attacks.counting", "attacks.learned")
+    for name in ("density", "attacks.screening", "attacks.gen_lra_changes", "attacks.counting", "attacks.learned")
 ]
 PLATFORMS = ("cuda", "tpu")
 
@@ -47,11 +47,11 @@ ATTACKS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "gen_lra fixed": (partial(gen_lra, k=3), {"_upper_limits", "_log_kernel_sums"}),
     "gen_lra fixed float32": (partial(gen_lra, k=3, precision="float32"), {"_upper_limits", "_log_kernel_sums"}),
     "gen_lra refit": (
-        partial(far, partial(gen_lra, k=21, bandwidth="refit")), {"_project", "_widest", "_weights", "_changes", "_far"}
+        partial(far, partial(gen_lra, k=21, bandwidth="refit")), {"project", "widest", "sum_changes", "changes_far_out"}
     ),
     "gen_lra refit float32": (
         partial(far, partial(gen_lra, k=21, bandwidth="refit", precision="float32")),
-        {"_project", "_widest", "_weights", "_changes", "_far"},
+        {"project", "widest", "sum_changes", "changes_far_out"},
     ),
 }  # fmt: skip
 
