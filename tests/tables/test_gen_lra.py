@@ -258,7 +258,7 @@ def test_k_grid_is_each_k() -> None:
 def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
     x, s, r = tables(20, 32, 31, 7, 5)
     gen_lra(x, s, r, 5, "refit")
-    kernels = (changes.sum_changes, changes.project, changes.widest, screening._upper_limits)
+    kernels = (changes.sum_changes, changes.project, screening._upper_limits)
     compiled = [kernel._cache_size() for kernel in kernels]
     x, s, r = tables(18, 30, 29, 6, 6)
     gen_lra(x, s, r, 5, "refit")

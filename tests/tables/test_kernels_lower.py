@@ -47,11 +47,11 @@ ATTACKS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "gen_lra fixed": (partial(gen_lra, k=3), {"_upper_limits", "_log_kernel_sums"}),
     "gen_lra fixed float32": (partial(gen_lra, k=3, precision="float32"), {"_upper_limits", "_log_kernel_sums"}),
     "gen_lra refit": (
-        partial(far, partial(gen_lra, k=21, bandwidth="refit")), {"project", "widest", "sum_changes", "changes_far_out"}
+        partial(far, partial(gen_lra, k=21, bandwidth="refit")), {"project", "sum_changes", "changes_far_out"}
     ),
     "gen_lra refit float32": (
         partial(far, partial(gen_lra, k=21, bandwidth="refit", precision="float32")),
-        {"project", "widest", "sum_changes", "changes_far_out"},
+        {"project", "sum_changes", "changes_far_out"},
     ),
 }  # fmt: skip
 

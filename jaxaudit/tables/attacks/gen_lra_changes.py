@@ -29,7 +29,6 @@ from jaxaudit.tables.attacks.gen_lra_kernels import (
     changes_far_out,
     project,
     sum_changes,
-    widest,
 )
 from jaxaudit.tables.attacks.neighbours import used_rows
 from jaxaudit.tables.blocks import block_map, row_blocks, table_size
@@ -96,8 +95,9 @@ def log_sum_changes(
     for start in starts:
         here = slice(*np.searchsorted(pairs.target, [start, start + size]))
         with precision_scope(precision):
-            projection = project(reference.centres, pad_rows(directions[start : start + size], size), pieces=pieces)
-            reach = np.asarray(widest(projection), dtype=np.float64)
+            part = pad_rows(directions[start : start + size], size)
+            projection, widest = project(reference.centres, part, pieces=pieces)
+            reach = np.asarray(widest, dtype=np.float64)
         local = DirectedPairs(pairs.target[here] - start, pairs.row[here], pairs.along[here])
         change[here], log_sums[here] = _of_targets(local, points, projection, reach, reference, size * k)
     return change, log_sums
@@ -119,7 +119,7 @@ def _of_targets(
     used, row = used_rows(pairs.row, len(points))
     bound = (np.abs(pairs.along) + reach[pairs.target]) ** 2  # |y_i| <= |along| + max_i |r_i . w|
     kind = np.searchsorted([SHORT_LIMIT, SERIES_LIMIT, _OVERFLOW[precision]], bound)
-    budget, top, step = (2 << 20, 64, 1) if blocks.on_cpu() else (64 << 20, 512, _STEP)
+    budget, top, step = (1 << 20, 32, 1) if blocks.on_cpu() else (64 << 20, 512, _STEP)
     _, rows = row_blocks(top, len(reference.centres) * points.itemsize, budget, top)
     count = -(-table_size(len(points)) // rows)
     block, local = np.divmod(row, rows)

@@ -20,7 +20,7 @@ from jaxaudit.runtime.vectors import FullVectorJit
 from jaxaudit.tables.density import kernel_exponents, sum_range
 
 __all__ = ["KINDS", "SERIES_LIMIT", "SHORT_LIMIT", "SLICES", "Reference", "changes_far_out", "expm1_series", "project",
-           "sum_changes", "widest"]  # fmt: skip
+           "sum_changes"]  # fmt: skip
 
 SHORT_LIMIT, SERIES_LIMIT = 0.4, 1.5
 """Largest y^2 for which ``expm1_series`` stands in for ``expm1``, with few coefficients and with more."""
@@ -71,16 +71,14 @@ KINDS: tuple[Callable[[jax.Array], jax.Array], ...] = (
 
 
 @partial(jax.jit, static_argnames="pieces")
-def project(centres: jax.Array, direction: jax.Array, *, pieces: int) -> jax.Array:
-    """(pieces, targets, n / pieces): reference rows along each target's direction, piece by piece of the reference."""
+def project(centres: jax.Array, direction: jax.Array, *, pieces: int) -> tuple[jax.Array, jax.Array]:
+    """(pieces, targets, n / pieces): reference rows along each target's direction, piece by piece of the reference.
+
+    And the largest magnitude of each target's projections, (targets,).
+    """
     parts = centres.reshape(pieces, -1, centres.shape[1])
-    return jax.vmap(lambda part: jnp.dot(direction, part.T, precision=jax.lax.Precision.HIGHEST))(parts)
-
-
-@jax.jit
-def widest(projection: jax.Array) -> jax.Array:
-    """(targets,): the largest magnitude of each target's projections."""
-    return jnp.max(jnp.abs(projection), axis=(0, 2))
+    projection = jax.vmap(lambda part: jnp.dot(direction, part.T, precision=jax.lax.Precision.HIGHEST))(parts)
+    return projection, jnp.max(jnp.abs(projection), axis=(0, 2))
 
 
 def _sum_changes(

@@ -103,7 +103,7 @@ def count_within(targets: np.ndarray, rows: np.ndarray, counts: np.ndarray, radi
         [3]
     """
     screen = screening_tables(targets, rows)
-    starts, size = row_blocks(len(targets), screen.slack.nbytes, _BUDGET)
+    starts, size = row_blocks(len(targets), screen.slack.nbytes, _BUDGET, most=512)
     copies = np.zeros(len(screen.slack), np.int32)
     copies[: len(rows)] = counts
     limit, edge = radius**2 * (1 + _TIE), (radius / screen.scale) ** 2
@@ -171,7 +171,7 @@ def _closest(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Target, row and squared distance of all pairs up to the k-th distance of each target."""
     screen = screening_tables(targets, rows)
-    starts, size = row_blocks(len(targets), screen.slack.nbytes, _BUDGET)
+    starts, size = row_blocks(len(targets), screen.slack.nbytes, _BUDGET, most=512)
     places = min(k, len(rows))  # k distinct rows are at least k copies
 
     def block(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
