@@ -153,10 +153,10 @@ def fit_bnaf(
         InputError: fewer than two rows, values that are not finite, networks too large (``check_size``).
 
     Example:
-        >>> rows = np.random.default_rng(0).normal(size=(100, 1))
-        >>> flow = fit_bnaf(rows, jax.random.key(0), BNAFConfig(steps=100, ensemble=1))
-        >>> grid = np.linspace(-9, 9, 2001)
-        >>> round(float(np.trapezoid(np.exp(bnaf_log_density(flow, grid[:, None])), grid)), 3)
+        >>> rows = np.random.default_rng(0).normal(size=(30, 1))
+        >>> flow = fit_bnaf(rows, jax.random.key(0), BNAFConfig(hidden=4, steps=100, batch=32, ensemble=2))
+        >>> grid = np.linspace(-6, 6, 31)
+        >>> round(float(np.trapezoid(np.exp(bnaf_log_density(flow, grid[:, None])), grid)), 2)
         1.0
     """
     config = config or BNAFConfig()
@@ -217,8 +217,8 @@ def bnaf_log_density(flow: BNAF, points: np.ndarray) -> np.ndarray:
     """Log density at whitened ``points`` (p, e), shape (p,), float64: the log of the ensemble's mean density.
 
     Example:
-        >>> rows = np.random.default_rng(0).normal(size=(100, 2))
-        >>> flow = fit_bnaf(rows, jax.random.key(0), BNAFConfig(steps=50, ensemble=1))
+        >>> rows = np.random.default_rng(0).normal(size=(30, 2))
+        >>> flow = fit_bnaf(rows, jax.random.key(0), BNAFConfig(hidden=4, steps=50, batch=32, ensemble=2))
         >>> inside, outside = bnaf_log_density(flow, np.array([[0.0, 0.0], [5.0, 5.0]]))
         >>> bool(inside > outside)
         True

@@ -27,98 +27,15 @@ import numpy as np
 import pandas as pd
 
 from jaxaudit.runtime.checks import InputError, check_choice, require
-from jaxaudit.tables.columns import column_kind, convert, ordered_levels
+from jaxaudit.tables.columns import column_kind, ordered_levels
+from jaxaudit.tables.encoded_columns import FARTHEST, LevelColumn, NumberColumn, cell_numbers, fit_levels, fit_numbers
 from jaxaudit.tables.identifiers import identifier
 from jaxaudit.tables.layout import LEVEL_SCALE, Layout
 from jaxaudit.tables.roles import KEPT, Role, check_roles, settle
 
-__all__ = ["Encoder", "LevelColumn", "NumberColumn", "fit_encoder"]
+__all__ = ["FARTHEST", "LEVEL_SCALE", "Encoder", "LevelColumn", "NumberColumn", "fit_encoder"]
 
-FARTHEST = 1e9
-"""Standardised numbers are cut off here, so that squared distances stay finite in float32 as well."""
-
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """A column of numbers, true/false, dates or ordinal levels.
-
-    Attributes:
-        name: of the column.
-        kind: ``"number"``, ``"date"`` or ``"ordinal"``.
-        centre: what is subtracted; also stands in for missing cells, hence encoded as 0.
-        scale: what is divided by, > 0; None where the value is constant and only its absence says something.
-        indicator: whether a column "(missing)" follows.
-        levels: of an ordinal column, from low to high.
-    """
-
-    name: str
-    kind: str
-    centre: float
-    scale: float | None
-    indicator: bool
-    levels: tuple[str, ...] = ()
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded columns."""
-        value = () if self.scale is None else (self.name,)
-        return (*value, f"{self.name} (missing)") if self.indicator else value
-
-    def numbers(self, column: pd.Series) -> np.ndarray:
-        """The cells as numbers before scaling; float64 (n,), missing cells are NaN."""
-        return _numbers(column, self.kind, self.levels)
-
-    def encode(self, column: pd.Series) -> np.ndarray:
-        """Encode n cells of any dtype; float64 (n, width)."""
-        values = self.numbers(column)
-        missing = np.isnan(values)
-        parts = []
-        if self.scale is not None:
-            parts.append(np.where(missing, 0.0, np.clip(self._scaled(values), -FARTHEST, FARTHEST)))
-        if self.indicator:
-            parts.append(missing.astype(np.float64))
-        return np.stack(parts, axis=1)
-
-    def beyond(self, column: pd.Series) -> int:
-        """Cells that are cut off at ``FARTHEST``."""
-        return 0 if self.scale is None else int((np.abs(self._scaled(self.numbers(column))) > FARTHEST).sum())
-
-    def _scaled(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            return (values - self.centre) / (self.scale or 1.0)
-
-
-@dataclass(frozen=True)
-class LevelColumn:
-    """A column of text, one encoded column per level.
-
-    Attributes:
-        name: of the column.
-        levels: known levels, sorted.
-        missing: whether a missing cell is a known level.
-    """
-
-    name: str
-    levels: tuple[str, ...]
-    missing: bool
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded columns."""
-        names = tuple(f"{self.name}={level}" for level in self.levels)
-        return (*names, f"{self.name} (missing)") if self.missing else names
-
-    def positions(self, column: pd.Series) -> np.ndarray:
-        """Index of each cell's level among the encoded columns, -1 for a level that is not known; (n,)."""
-        found = convert(column, "text")[0].cat
-        places = np.append(pd.Index(self.levels, dtype=object).get_indexer(found.categories), -1)
-        absent = len(self.levels) if self.missing else -1
-        return np.where(found.codes < 0, absent, places[found.codes.to_numpy()])
-
-    def encode(self, column: pd.Series) -> np.ndarray:
-        """Encode n cells of any dtype; float64 (n, width); a level that is not known is a row of zeros."""
-        positions = self.positions(column)
-        return LEVEL_SCALE * (positions[:, None] == np.arange(len(self.feature_names)))
+EncodedColumn = NumberColumn | LevelColumn
 
 
 @dataclass(frozen=True)
@@ -133,7 +50,7 @@ class Encoder:
     """
 
     encoding: str
-    columns: tuple[NumberColumn | LevelColumn, ...]
+    columns: tuple[EncodedColumn, ...]
     warnings: tuple[str, ...]
     unshared: tuple[str, ...] = ()
 
@@ -183,7 +100,7 @@ class Encoder:
             require(column.name in frame.columns, "the table", f"have the column {column.name!r}", "none of that name")
         if self.encoding == "standard":
             return np.concatenate([column.encode(frame[column.name]) for column in self.columns], axis=1)
-        values = [_numbers(frame[column.name], "number") for column in self.columns]
+        values = [cell_numbers(frame[column.name], "number") for column in self.columns]
         for column, part in zip(self.columns, values, strict=True):
             _require_standard(bool(np.isnan(part).any()), f"missing cells in column {column.name!r}")
         return np.stack(values, axis=1)
@@ -260,7 +177,7 @@ def fit_encoder(
         [[0.0, 0.0, 0.0, 0.0]]
     """
     check_choice("release.encoding", encoding, ("standard", "raw"))
-    columns: list[NumberColumn | LevelColumn] = []
+    columns: list[EncodedColumn] = []
     left_out: dict[str, list[str]] = {}
     given = check_roles(roles, {*reference.columns, *_absent(roles)})
     for name in reference.columns:
@@ -269,19 +186,7 @@ def fit_encoder(
             continue
         require(name in synthetic.columns, "release.synthetic", f"have the column {name!r}", "none of that name")
         parts = (reference[name], synthetic[name])
-        if role:
-            kind, levels = settle(name, role, {"reference": parts[0], "synthetic": parts[1]})
-        else:
-            kind, levels = column_kind(parts), ordered_levels(parts)
-        fitted: NumberColumn | LevelColumn | str
-        if role is None and (why := identifier(name, kind, parts)):
-            fitted = why
-        elif encoding == "raw":
-            _require_standard(kind != "number", f"the {kind} column {name!r}")
-            _require_standard(any(part.isna().any() for part in parts), f"missing cells in column {name!r}")
-            fitted = NumberColumn(name, kind, 0.0, 1.0, False)
-        else:
-            fitted = _fit_levels(name, parts) if kind == "text" else _fit_numbers(name, kind, parts, levels)
+        fitted = _fit_column(name, role, encoding, parts)
         if isinstance(fitted, str):
             left_out.setdefault(fitted, []).append(repr(str(name)))
         else:
@@ -293,14 +198,29 @@ def fit_encoder(
     return Encoder(encoding, tuple(columns), warnings, _unshared(columns, reference, synthetic))
 
 
-def _unshared(
-    columns: Sequence[NumberColumn | LevelColumn], reference: pd.DataFrame, synthetic: pd.DataFrame
-) -> tuple[str, ...]:
+def _fit_column(
+    name: str, role: Role | None, encoding: str, parts: tuple[pd.Series, pd.Series]
+) -> EncodedColumn | str:  # fmt: skip
+    """The fitted column, or why it is left out; ``parts`` are the column in reference and synthetic."""
+    if role:
+        kind, levels = settle(name, role, {"reference": parts[0], "synthetic": parts[1]})
+    else:
+        kind, levels = column_kind(parts), ordered_levels(parts)
+        if why := identifier(name, kind, parts):
+            return why
+    if encoding == "raw":
+        _require_standard(kind != "number", f"the {kind} column {name!r}")
+        _require_standard(any(part.isna().any() for part in parts), f"missing cells in column {name!r}")
+        return NumberColumn(name, kind, 0.0, 1.0, False)
+    return fit_levels(name, parts) if kind == "text" else fit_numbers(name, kind, parts, levels)
+
+
+def _unshared(columns: Sequence[EncodedColumn], reference: pd.DataFrame, synthetic: pd.DataFrame) -> tuple[str, ...]:
     """Warnings on columns without a value in one of the tables, and on levels that only the release has."""
     absent: dict[str, list[str]] = {"synthetic": [], "reference": []}
     invented = []
     for column in columns:
-        known, released = (_present(column, frame[column.name]) for frame in (reference, synthetic))
+        known, released = (column.present(frame[column.name]) for frame in (reference, synthetic))
         for name, part in (("synthetic", released), ("reference", known)):
             if not part.size:
                 absent[name].append(repr(str(column.name)))
@@ -319,15 +239,6 @@ def _unshared(
     return tuple(found)
 
 
-def _present(column: NumberColumn | LevelColumn, cells: pd.Series) -> np.ndarray:
-    """The numbers, or the levels' places, of the cells that are not missing."""
-    if isinstance(column, NumberColumn):
-        numbers = column.numbers(cells)
-        return numbers[~np.isnan(numbers)]
-    places = column.positions(cells)
-    return places[places < len(column.levels)]
-
-
 def _share(count: int, rows: int) -> str:
     """A count as ``"3 of 40, 7.5 %"``."""
     percent = 100 * count / rows
@@ -344,63 +255,3 @@ def _absent(roles: Mapping[str, Any] | None) -> list[str]:
 def _require_standard(unfit: bool, because: str) -> None:
     if unfit:
         raise InputError(f"release.encoding must be standard for a table with {because}, got raw")
-
-
-def _numbers(column: pd.Series, kind: str, levels: Sequence[str] = ()) -> np.ndarray:
-    """Numbers, days since 1970, or ranks of levels, as float64; missing cells are NaN."""
-    converted = convert(column, kind, levels)[0]
-    if kind == "ordinal":
-        ranks = converted.cat.codes.to_numpy().astype(np.float64)
-        return np.where(ranks < 0, np.nan, ranks)
-    if kind == "date":
-        days = converted.to_numpy(dtype="datetime64[us]").astype(np.int64) / 86_400e6
-        return np.where(converted.isna(), np.nan, days)
-    values = converted.to_numpy(dtype=np.float64)
-    infinite = int(np.isinf(values).sum())
-    require(infinite == 0, f"column {column.name!r}", "have only finite numbers", f"{infinite} infinite")
-    return values
-
-
-def _fit_numbers(name: str, kind: str, parts: Sequence[pd.Series], levels: tuple[str, ...]) -> NumberColumn | str:
-    """The fitted column, or why it is left out."""
-    reference, synthetic = (
-        np.sort(_numbers(part, kind, levels)) for part in parts
-    )  # sorted: sums without an order of rows
-    both = np.sort(np.concatenate([reference, synthetic]))
-    if np.isnan(both).all():
-        return "Columns without any value in reference and synthetic are left out"
-    indicator = bool(np.isnan(both).any())
-    if _moments(both)[1] == 0:
-        if not indicator:
-            return "Columns with one value in reference and synthetic are left out"
-        return NumberColumn(name, kind, _moments(both)[0], None, True, levels)
-    centre, scale = _moments(reference)
-    if scale == 0:
-        centre, scale = _moments(both)
-    return NumberColumn(name, kind, centre, scale, indicator, levels)
-
-
-def _moments(values: np.ndarray) -> tuple[float, float]:
-    """Mean and sd (ddof 1) of the values present; sd 0 where they differ by rounding only, or are too few."""
-    values = values[~np.isnan(values)]
-    if not values.size:
-        return 0.0, 0.0
-    unit = float(np.abs(values).max()) or 1.0  # no overflow of squares
-    middle = values[values.size // 2]
-    shifted = values / unit - middle / unit  # no cancellation
-    mean = float(middle + unit * shifted.mean())
-    if shifted.max() - shifted.min() <= 1e-12:
-        return mean, 0.0
-    return mean, float(unit * shifted.std(ddof=1))
-
-
-def _fit_levels(name: str, parts: Sequence[pd.Series]) -> LevelColumn | str:
-    """The fitted column, or why it is left out."""
-    observed = [convert(part, "text")[0].dropna() for part in parts]
-    levels = tuple(sorted({level for part in observed for level in part.unique()}))
-    missing = any(len(part) < len(whole) for part, whole in zip(observed, parts, strict=True))
-    if not levels:
-        return "Columns without any value in reference and synthetic are left out"
-    if len(levels) + missing == 1:
-        return "Columns with one value in reference and synthetic are left out"
-    return LevelColumn(name, levels, missing)

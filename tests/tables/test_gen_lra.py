@@ -276,6 +276,11 @@ def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
         ({"neighbours": "near"}, "neighbours must be one of"),
         ({"rule": "best"}, "rule must be one of"),
         ({"multiplier": 0.0}, r"gen_lra.multiplier must be in \[0.001, 1000\], got 0.0"),
+        (
+            {"multiplier": (1.0, 1.0000001)},
+            r"gen_lra.multiplier must hold values that differ in six digits, got \[1.0, 1",
+        ),
+        ({"k": [[1], [2]]}, r"gen_lra.k must hold names or numbers only, got"),
         ({"multiplier": 1e300}, "gen_lra.multiplier must be in"),
         ({"targets": np.ones((2, 2)) * 1j}, "targets must have real numbers, got complex ones"),
         ({"precision": "half"}, "precision must be one of"),

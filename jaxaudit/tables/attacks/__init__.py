@@ -29,7 +29,15 @@ from jaxaudit.tables.attacks.gen_lra import (
     gen_lra_scores,
 )
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
-from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
+from jaxaudit.tables.attacks.mixed_attacks import (
+    MixedConfig,
+    density_mixed,
+    density_mixed_family,
+    domias_mixed,
+    domias_mixed_family,
+    gen_lra_mixed,
+    gen_lra_mixed_family,
+)
 from jaxaudit.tables.attacks.registry import ATTACKS, SUITE, Attack, AttackSettings, Score, registered
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.bnaf import BNAFConfig
@@ -62,9 +70,11 @@ __all__ = [
     "density",
     "density_bnaf",
     "density_mixed",
+    "density_mixed_family",
     "domias",
     "domias_bnaf",
     "domias_mixed",
+    "domias_mixed_family",
     "dpi",
     "ensemble",
     "gen_lra",
@@ -72,6 +82,7 @@ __all__ = [
     "gen_lra_evidence",
     "gen_lra_family",
     "gen_lra_mixed",
+    "gen_lra_mixed_family",
     "gen_lra_scores",
     "local_neighbourhood",
     "logan",
@@ -104,8 +115,8 @@ def score_attacks(
         seed: an attack's key depends on the seed and the attack's name, not on which others run.
 
     Returns:
-        name -> (n,) float64 scores, in the order asked for; a grid of Gen-LRA settings has a name for each, such as
-        ``gen_lra[k=5,h=1]``.
+        name -> (n,) float64 scores, in the order asked for; a grid of settings of Gen-LRA or of the mixed attacks has a
+        name for each, such as ``gen_lra[k=5,h=1]``.
 
     Raises:
         InputError: an unknown, repeated or reserved name, also within a family that an attack returns; settings or a

@@ -62,8 +62,9 @@ def density_bnaf(
         InputError: fewer than two released rows, none that differ, tables of different width.
 
     Example:
-        >>> s = np.random.default_rng(0).normal(size=(100, 2))
-        >>> near, far = density_bnaf(np.array([[0.0, 0.0], [4.0, 4.0]]), s, config=BNAFConfig(steps=50, ensemble=1))
+        >>> s = np.random.default_rng(0).normal(size=(30, 2))
+        >>> few = BNAFConfig(hidden=4, steps=50, batch=32, ensemble=2)
+        >>> near, far = density_bnaf(np.array([[0.0, 0.0], [4.0, 4.0]]), s, config=few)
         >>> bool(near > far)
         True
     """
@@ -95,8 +96,9 @@ def domias_bnaf(
         InputError: fewer than two rows, tables of different width, no direction in which both tables vary.
 
     Example:
-        >>> s, r = np.random.default_rng(0).normal(size=(2, 100, 1)) + np.array([[[0.0]], [[2.0]]])
-        >>> low, high = domias_bnaf(np.array([[2.0], [0.0]]), s, r, BNAFConfig(steps=50, ensemble=1))
+        >>> s, r = np.random.default_rng(0).normal(size=(2, 30, 1)) + np.array([[[0.0]], [[2.0]]])
+        >>> few = BNAFConfig(hidden=4, steps=50, batch=32, ensemble=2)
+        >>> low, high = domias_bnaf(np.array([[2.0], [0.0]]), s, r, few)
         >>> bool(low < high)
         True
     """
@@ -131,8 +133,9 @@ def gen_lra_bnaf(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> x, s, r = np.array([[2.0], [-2.0]]), 2.0 + 0.1 * rng.normal(size=(9, 1)), rng.normal(size=(100, 1))
-        >>> near, far = gen_lra_bnaf(x, s, r, BNAFConfig(steps=50, ensemble=1, k=3, neighbours="whitened"))
+        >>> x, s, r = np.array([[2.0], [-2.0]]), 2.0 + 0.1 * rng.normal(size=(9, 1)), rng.normal(size=(30, 1))
+        >>> few = BNAFConfig(hidden=4, steps=50, batch=32, ensemble=2, k=3, neighbours="whitened")
+        >>> near, far = gen_lra_bnaf(x, s, r, few)
         >>> bool(near > far)
         True
     """

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from jaxaudit.runtime.checks import check_choice, check_int, check_real, require
 from jaxaudit.tables.attacks.gen_lra_terms import fixed_terms, refit_terms
+from jaxaudit.tables.attacks.grids import family, one_or_several
 from jaxaudit.tables.attacks.neighbours import NeighbourPairs, check_k, nearest_pairs, tie_weights
 from jaxaudit.tables.basis import Basis, SpanReport, fit_basis, span_report
 from jaxaudit.tables.density import as_rows, bandwidth_factor, distinct_rows, fit_density
@@ -53,11 +53,7 @@ class GenLRAConfig:
 
     def __post_init__(self) -> None:
         for name in ("k", "multiplier"):
-            value = getattr(self, name)
-            if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):  # lists from YAML: hashable
-                object.__setattr__(self, name, tuple(value))
-                require(len(value) > 0, f"gen_lra.{name}", "hold at least one value", "none")
-                require(len(set(value)) == len(value), f"gen_lra.{name}", "hold each value once", list(value))
+            object.__setattr__(self, name, one_or_several(f"gen_lra.{name}", getattr(self, name)))
         for k in self.ks:
             check_int("gen_lra.k", k, 1)
         check_choice("gen_lra.bandwidth", self.bandwidth, ("fixed", "refit", "synth_mia"))
@@ -215,13 +211,8 @@ def gen_lra_family(
     """
     config = config or GenLRAConfig()
     scores = gen_lra_scores(targets, synthetic, reference, config).scores
-    names = []
-    for k, multiplier in product(config.ks, config.multipliers):
-        varying = [f"k={k}"] * isinstance(config.k, tuple) + [f"h={multiplier:g}"] * isinstance(
-            config.multiplier, tuple
-        )
-        names.append(f"gen_lra[{','.join(varying)}]" if varying else "gen_lra")
-    return dict(zip(names, scores.reshape(len(names), -1), strict=True))
+    varying = {"k": config.k, "h": config.multiplier}
+    return family("gen_lra", scores, {name: value for name, value in varying.items() if isinstance(value, tuple)})
 
 
 def gen_lra_evidence(

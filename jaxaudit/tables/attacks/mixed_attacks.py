@@ -6,57 +6,86 @@ levels, and every level adds a dimension. Here a category is one column whose le
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from jaxaudit.runtime.checks import InputError, check_choice, check_int, check_real, require
+from jaxaudit.runtime.checks import check_choice, check_int, check_real
 from jaxaudit.tables.attacks.gen_lra_terms import fixed_terms
-from jaxaudit.tables.attacks.neighbours import nearest_pairs, tie_weights
-from jaxaudit.tables.basis import fit_basis
-from jaxaudit.tables.density import as_rows, distinct_rows
-from jaxaudit.tables.layout import Layout, infer_layout
+from jaxaudit.tables.attacks.grids import family, one_or_several
+from jaxaudit.tables.attacks.mixed_tables import categories, common_numbers, mixed_tables, whitened_by_last
+from jaxaudit.tables.attacks.neighbours import NeighbourPairs, nearest_pairs, tie_weights
+from jaxaudit.tables.density import distinct_rows
+from jaxaudit.tables.layout import Layout
 from jaxaudit.tables.mixed import Categories, MixedDensity, MixedRows, check_lam, fit_mixed
 
-__all__ = ["MixedConfig", "density_mixed", "domias_mixed", "gen_lra_mixed"]
+__all__ = ["MixedConfig", "density_mixed", "density_mixed_family", "domias_mixed", "domias_mixed_family",
+           "gen_lra_mixed", "gen_lra_mixed_family"]  # fmt: skip
+
+_LETTERS = {"k": "k", "multiplier": "h", "lam": "lam"}
+"""Settings of which there may be several, in the order of axes and names; and how a name calls them."""
 
 
 @dataclass(frozen=True)
 class MixedConfig:
     """Settings of the attacks with a mixed kernel.
 
+    Of k, multiplier and lam there may be several values: all combinations are scored in one pass.
+
     Attributes:
-        k: nearest synthetic rows that enter a target's score (Gen-LRA only).
+        k: nearest synthetic rows that enter a target's score (Gen-LRA only); or several.
         neighbours: "encoded": Euclidean in the encoded columns; "kernel": by the kernel of the reference's density,
             so that numbers are whitened and a category weighs as much as the kernel lets it (Gen-LRA only).
         rule: bandwidth of the numbers, "silverman", "scott" or a number in [1e-6, 1e6], in units of the standard
             deviation of whitened columns; dimension and covariance are those of the numeric columns alone.
-        multiplier: scales that bandwidth, in [0.001, 1000].
+        multiplier: scales that bandwidth, in [0.001, 1000]; or several.
         lam: smoothing of the categories, a number in [1e-6, 1]: the share of its largest value (c-1)/c, that is the
             share of cells drawn anew; or "cv" (leave-one-out likelihood) or "rule" (a rule of thumb per column), see
             ``mixed.fit_mixed``. These two fit the density of a table; likelihood smooths away the single copies that an
-            attack looks for (``benchmarks/release_mixed.py``), hence a small number as the default.
+            attack looks for (``benchmarks/release_mixed.py``), hence a small number as the default. Or several.
         precision: "float64" or "float32".
     """
 
-    k: int = 10
+    k: int | tuple[int, ...] = 10
     neighbours: str = "encoded"
     rule: str | float = "silverman"
-    multiplier: float = 1.0
-    lam: str | float = 0.1
+    multiplier: float | tuple[float, ...] = 1.0
+    lam: str | float | tuple[str | float, ...] = 0.1
     precision: str = "float64"
 
     def __post_init__(self) -> None:
-        check_int("mixed.k", self.k, 1)
+        for name in _LETTERS:
+            object.__setattr__(self, name, one_or_several(f"mixed.{name}", getattr(self, name)))
+        for k in self.ks:
+            check_int("mixed.k", k, 1)
         check_choice("mixed.neighbours", self.neighbours, ("encoded", "kernel"))
         if isinstance(self.rule, str):
             check_choice("mixed.rule", self.rule, ("silverman", "scott"))
         else:
             check_real("mixed.rule", self.rule, 1e-6, 1e6)
-        check_real("mixed.multiplier", self.multiplier, 1e-3, 1e3)
-        check_lam("mixed.lam", self.lam)
+        for multiplier, lam in self.kernels:
+            check_real("mixed.multiplier", multiplier, 1e-3, 1e3)
+            check_lam("mixed.lam", lam)
         check_choice("mixed.precision", self.precision, ("float32", "float64"))
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Every k."""
+        return self.k if isinstance(self.k, tuple) else (self.k,)
+
+    @property
+    def kernels(self) -> tuple[tuple[float, str | float], ...]:
+        """Every multiplier with every lam."""
+        multipliers = self.multiplier if isinstance(self.multiplier, tuple) else (self.multiplier,)
+        return tuple(product(multipliers, self.lam if isinstance(self.lam, tuple) else (self.lam,)))
+
+    def varying(self, *, k: bool = False) -> dict[str, tuple[Any, ...]]:
+        """The settings with several values, with or without k, by their letters and in the order of axes."""
+        names = list(_LETTERS)[0 if k else 1 :]
+        return {_LETTERS[name]: value for name in names if isinstance(value := getattr(self, name), tuple)}
 
 
 def gen_lra_mixed(
@@ -76,7 +105,8 @@ def gen_lra_mixed(
         layout: ``Encoder.layout``; None to infer it from the synthetic and the reference rows.
 
     Returns:
-        (n,) float64; higher is more member-like. Equal to ``gen_lra`` (fixed) where all columns are numbers.
+        (n,) float64; higher is more member-like. Equal to ``gen_lra`` (fixed) where all columns are numbers. Several
+        values of a setting put an axis in front, in the order k, multiplier, lam.
 
     Raises:
         InputError: tables or a layout of different width, k above m, a row with two levels of one column, a table of
@@ -90,18 +120,43 @@ def gen_lra_mixed(
         True
     """
     config = config or MixedConfig()
-    x, s, r, layout = _tables(targets, synthetic, reference, layout)
-    check_int("mixed.k", config.k, 1, len(s))
+    x, s, r, layout = mixed_tables(targets, synthetic, reference, layout)
+    for k in config.ks:
+        check_int("mixed.k", k, 1, len(s))
     (s_rows, s_counts), (r_rows, r_counts) = distinct_rows(s), distinct_rows(r)
-    parts, categories = _categories(layout, x, s_rows, r_rows)
-    numbers, log_volume = _whitened_by_last(layout, (x, s_rows, r_rows), r_counts, "reference")
+    parts, levels = categories(layout, x, s_rows, r_rows)
+    numbers, log_volume = whitened_by_last(layout, (x, s_rows, r_rows), r_counts, "reference")
     px, ps, pr = (MixedRows(*part) for part in zip(numbers, parts, strict=True))
-    p_r = _fit(pr, r_counts, categories, config, log_volume)
-    u, v = p_r.embed(px), p_r.embed(ps)
-    near = (x, s_rows) if config.neighbours == "encoded" else (u, v)
-    pairs = nearest_pairs(*near, s_counts, config.k)
-    terms = fixed_terms(pairs, u, v, p_r.kernel, p_r.rows, config.precision)
-    return np.bincount(pairs.target, weights=tie_weights(pairs, s_counts, config.k) * terms, minlength=len(x))
+    encoded = _nearest(x, s_rows, s_counts, config.ks) if config.neighbours == "encoded" else None
+
+    def scores(multiplier: float, lam: str | float) -> np.ndarray:
+        p_r = _fit(pr, r_counts, levels, config, multiplier, lam, log_volume)
+        u, v = p_r.embed(px), p_r.embed(ps)
+        pairs, weights = encoded or _nearest(u, v, s_counts, config.ks)
+        terms = fixed_terms(pairs, u, v, p_r.kernel, p_r.rows, config.precision)
+        return np.stack([np.bincount(pairs.target, weights=own * terms, minlength=len(x)) for own in weights])
+
+    return _every_kernel(scores, config, k=True)
+
+
+def gen_lra_mixed_family(
+    targets: Any, synthetic: Any, reference: Any, config: MixedConfig | None = None, layout: Layout | None = None
+) -> dict[str, np.ndarray]:
+    """``gen_lra_mixed`` of a grid as a family of attacks, by name: ``gen_lra_mixed[k=5,h=1,lam=0.1]``.
+
+    Names carry the settings of which several values are given, h for the multiplier; without any the one name is
+    ``gen_lra_mixed``.
+
+    Raises:
+        InputError: as ``gen_lra_mixed``.
+
+    Example:
+        >>> x, s, r = np.random.default_rng(0).integers(0, 2, size=(3, 20, 4)).astype(float)
+        >>> list(gen_lra_mixed_family(x, s, r, MixedConfig(k=(1, 5), lam=("cv",))))
+        ['gen_lra_mixed[k=1,lam=cv]', 'gen_lra_mixed[k=5,lam=cv]']
+    """
+    config = config or MixedConfig()
+    return family("gen_lra_mixed", gen_lra_mixed(targets, synthetic, reference, config, layout), config.varying(k=True))
 
 
 def domias_mixed(
@@ -121,6 +176,7 @@ def domias_mixed(
 
     Returns:
         (n,) float64; higher is more member-like. Equal to ``domias`` of the same rule where all columns are numbers.
+        Several values of a setting put an axis in front, in the order multiplier, lam.
 
     Raises:
         InputError: fewer than two rows, tables or a layout of different width, a row with two levels of one column, a
@@ -132,14 +188,35 @@ def domias_mixed(
         [-0.847, 0.847]
     """
     config = config or MixedConfig()
-    x, s, r, layout = _tables(targets, synthetic, reference, layout)
+    x, s, r, layout = mixed_tables(targets, synthetic, reference, layout)
     (s_rows, s_counts), (r_rows, r_counts) = distinct_rows(s), distinct_rows(r)
-    parts, categories = _categories(layout, x, s_rows, r_rows)
-    in_s, in_r, log_volume = _common_numbers(layout, (x, s_rows, r_rows), s_counts, r_counts)
-    p_s = _fit(MixedRows(in_s[1], parts[1]), s_counts, categories, config, 0.0)
-    p_r = _fit(MixedRows(in_r[2], parts[2]), r_counts, categories, config, log_volume)
-    ratio = p_s.log_density(MixedRows(in_s[0], parts[0]), config.precision)
-    return ratio - p_r.log_density(MixedRows(in_r[0], parts[0]), config.precision)
+    parts, levels = categories(layout, x, s_rows, r_rows)
+    in_s, in_r, log_volume = common_numbers(layout, (x, s_rows, r_rows), s_counts, r_counts)
+
+    def scores(multiplier: float, lam: str | float) -> np.ndarray:
+        p_s = _fit(MixedRows(in_s[1], parts[1]), s_counts, levels, config, multiplier, lam, 0.0)
+        p_r = _fit(MixedRows(in_r[2], parts[2]), r_counts, levels, config, multiplier, lam, log_volume)
+        ratio = p_s.log_density(MixedRows(in_s[0], parts[0]), config.precision)
+        return ratio - p_r.log_density(MixedRows(in_r[0], parts[0]), config.precision)
+
+    return _every_kernel(scores, config)
+
+
+def domias_mixed_family(
+    targets: Any, synthetic: Any, reference: Any, config: MixedConfig | None = None, layout: Layout | None = None
+) -> dict[str, np.ndarray]:
+    """``domias_mixed`` of a grid as a family of attacks, by name: ``domias_mixed[h=1,lam=0.1]``.
+
+    Raises:
+        InputError: as ``domias_mixed``.
+
+    Example:
+        >>> x, s, r = np.random.default_rng(0).integers(0, 2, size=(3, 20, 4)).astype(float)
+        >>> list(domias_mixed_family(x, s, r, MixedConfig(k=(1, 5), lam=(0.1, "rule"))))  # k is not for DOMIAS
+        ['domias_mixed[lam=0.1]', 'domias_mixed[lam=rule]']
+    """
+    config = config or MixedConfig()
+    return family("domias_mixed", domias_mixed(targets, synthetic, reference, config, layout), config.varying())
 
 
 def density_mixed(
@@ -156,6 +233,7 @@ def density_mixed(
 
     Returns:
         (n,) float64; higher is more member-like. Equal to ``density`` of the same rule where all columns are numbers.
+        Several values of a setting put an axis in front, in the order multiplier, lam.
 
     Raises:
         InputError: fewer than two rows, tables or a layout of different width, a row with two levels of one column, a
@@ -167,75 +245,54 @@ def density_mixed(
         [0.625, 0.375]
     """
     config = config or MixedConfig()
-    x, s, _, layout = _tables(targets, synthetic, None, layout)
+    x, s, _, layout = mixed_tables(targets, synthetic, None, layout)
     s_rows, s_counts = distinct_rows(s)
-    parts, categories = _categories(layout, x, s_rows)
-    numbers, log_volume = _whitened_by_last(layout, (x, s_rows), s_counts, "synthetic")
-    p_s = _fit(MixedRows(numbers[1], parts[1]), s_counts, categories, config, log_volume)
-    return p_s.log_density(MixedRows(numbers[0], parts[0]), config.precision)
+    parts, levels = categories(layout, x, s_rows)
+    numbers, log_volume = whitened_by_last(layout, (x, s_rows), s_counts, "synthetic")
+
+    def scores(multiplier: float, lam: str | float) -> np.ndarray:
+        p_s = _fit(MixedRows(numbers[1], parts[1]), s_counts, levels, config, multiplier, lam, log_volume)
+        return p_s.log_density(MixedRows(numbers[0], parts[0]), config.precision)
+
+    return _every_kernel(scores, config)
 
 
-def _tables(
-    targets: Any, synthetic: Any, reference: Any, layout: Layout | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Layout]:
-    """Checked tables (the release also for an absent reference) and their layout."""
-    x = as_rows("targets", targets)
-    s = as_rows("synthetic", synthetic, x.shape[1])
-    r = s if reference is None else as_rows("reference", reference, x.shape[1])
-    for name, table in (("synthetic", s), ("reference", r)):
-        require(len(table) >= 2, name, "have at least 2 rows", len(table))
-    layout = layout or infer_layout(s, r)
-    require(layout.columns == x.shape[1], "layout", f"have {x.shape[1]} columns", layout.columns)
-    return x, s, r, layout
+def density_mixed_family(
+    targets: Any, synthetic: Any, config: MixedConfig | None = None, layout: Layout | None = None
+) -> dict[str, np.ndarray]:
+    """``density_mixed`` of a grid as a family of attacks, by name: ``density_mixed[h=1,lam=0.1]``.
 
+    Raises:
+        InputError: as ``density_mixed``.
 
-def _categories(layout: Layout, *tables: np.ndarray) -> tuple[list[np.ndarray], Categories]:
-    codes = [layout.codes(table) for table in tables]
-    unknown = np.any([(part < 0).any(axis=0) for part in codes], axis=0).reshape(-1)
-    return codes, Categories(np.array(layout.levels, dtype=np.int64), unknown)
-
-
-def _whitened_by_last(
-    layout: Layout, tables: tuple[np.ndarray, ...], counts: np.ndarray, name: str
-) -> tuple[list[np.ndarray], float]:
-    """The tables' numbers in the coordinates of the last one, and its log volume; no column if it does not vary."""
-    parts = [layout.numbers(table) for table in tables]
-    if not layout.numeric:
-        return parts, 0.0
-    try:
-        basis = fit_basis(parts[-1], counts, name=name)
-    except InputError:  # numbers that do not vary have no density; the categories have one
-        if not layout.blocks:
-            raise
-        return [part[:, :0] for part in parts], 0.0
-    return [basis.whiten(part) for part in parts], basis.log_volume
-
-
-def _common_numbers(
-    layout: Layout, tables: tuple[np.ndarray, ...], s_counts: np.ndarray, r_counts: np.ndarray
-) -> tuple[list[np.ndarray], list[np.ndarray], float]:
-    """Numbers of targets, release and reference in the directions in which the latter two vary.
-
-    Whitened by the release, whitened by the reference, and the log volume of the second in units of the first.
+    Example:
+        >>> x, s = np.random.default_rng(0).integers(0, 2, size=(2, 20, 4)).astype(float)
+        >>> list(density_mixed_family(x, s, MixedConfig(multiplier=(0.5, 1))))
+        ['density_mixed[h=0.5]', 'density_mixed[h=1]']
     """
-    outer, _ = _whitened_by_last(layout, tables, r_counts, "reference")
-    if not outer[0].shape[1]:
-        return outer, outer, 0.0
-    try:
-        # in the reference's whitened units: a direction in which the release has no variance to speak of is not common
-        common = fit_basis(outer[1], s_counts, name="synthetic", standardise=False)
-    except InputError:
-        if not layout.blocks:
-            raise
-        empty = [part[:, :0] for part in outer]
-        return empty, empty, 0.0
-    in_s = [common.whiten(part) for part in outer]
-    inner = fit_basis(in_s[2], r_counts)
-    return in_s, [inner.whiten(part) for part in in_s], inner.log_volume
+    config = config or MixedConfig()
+    return family("density_mixed", density_mixed(targets, synthetic, config, layout), config.varying())
+
+
+def _every_kernel(
+    scores: Callable[[float, str | float], np.ndarray], config: MixedConfig, *, k: bool = False
+) -> np.ndarray:
+    """``scores(multiplier, lam)``, (n,) or (k, n), of every kernel; an axis for every setting that varies."""
+    found = np.stack([scores(*kernel) for kernel in config.kernels], axis=-2)
+    return found.reshape(*(len(values) for values in config.varying(k=k).values()), found.shape[-1])
+
+
+def _nearest(
+    targets: np.ndarray, rows: np.ndarray, counts: np.ndarray, ks: tuple[int, ...]
+) -> tuple[NeighbourPairs, list[np.ndarray]]:
+    """Pairs for the largest k, and their weights under every k."""
+    pairs = nearest_pairs(targets, rows, counts, max(ks))
+    return pairs, [tie_weights(pairs, counts, k) for k in ks]
 
 
 def _fit(
-    rows: MixedRows, counts: np.ndarray, categories: Categories, config: MixedConfig, log_volume: float
-) -> MixedDensity:
-    return fit_mixed(rows, counts, categories, rule=config.rule, multiplier=config.multiplier, lam=config.lam,
+    rows: MixedRows, counts: np.ndarray, categories: Categories, config: MixedConfig, multiplier: float,
+    lam: str | float, log_volume: float,
+) -> MixedDensity:  # fmt: skip
+    return fit_mixed(rows, counts, categories, rule=config.rule, multiplier=multiplier, lam=lam,
                      log_volume=log_volume, precision=config.precision)  # fmt: skip

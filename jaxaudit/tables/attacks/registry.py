@@ -18,7 +18,12 @@ from jaxaudit.tables.attacks.domias import DomiasConfig, density, domias
 from jaxaudit.tables.attacks.ensemble import EnsembleConfig, ensemble
 from jaxaudit.tables.attacks.gen_lra import GenLRAConfig, gen_lra_family, gen_lra_scores
 from jaxaudit.tables.attacks.learned import ClassifierConfig, LoganConfig, classifier, logan
-from jaxaudit.tables.attacks.mixed_attacks import MixedConfig, density_mixed, domias_mixed, gen_lra_mixed
+from jaxaudit.tables.attacks.mixed_attacks import (
+    MixedConfig,
+    density_mixed_family,
+    domias_mixed_family,
+    gen_lra_mixed_family,
+)
 from jaxaudit.tables.attacks.weighting import DPIConfig, dpi
 from jaxaudit.tables.bnaf import BNAFConfig
 from jaxaudit.tables.layout import Layout, infer_layout
@@ -123,11 +128,12 @@ def registered(settings: AttackSettings | None = None, layout: Layout | None = N
                "probability that the record is synthetic, by balanced random forests", own.classifier),
         Attack("logan", lambda x, s, r, key: logan(x, s, r, own.logan, key=key),
                "log odds of release against reference by an ensemble of discriminators", own.logan),
-        Attack("gen_lra_mixed", lambda x, s, r, key: gen_lra_mixed(x, s, r, mixed, layout),
+        Attack("gen_lra_mixed", lambda x, s, r, key: _single(gen_lra_mixed_family(x, s, r, mixed, layout)),
                "gen_lra with a kernel for categories beside the one for numbers", mixed),
-        Attack("domias_mixed", lambda x, s, r, key: domias_mixed(x, s, r, mixed, layout),
+        Attack("domias_mixed", lambda x, s, r, key: _single(domias_mixed_family(x, s, r, mixed, layout)),
                "domias with a kernel for categories beside the one for numbers", mixed),
-        Attack("density_mixed", lambda x, s, r, key: density_mixed(x, s, mixed, layout or infer_layout(s, r)),
+        Attack("density_mixed",
+               lambda x, s, r, key: _single(density_mixed_family(x, s, mixed, layout or infer_layout(s, r))),
                "density with a kernel for categories beside the one for numbers", mixed),
         Attack("gen_lra_bnaf", lambda x, s, r, key: gen_lra_bnaf(x, s, r, bnaf, key=key),
                "how much training a flow of the reference on the record raises its density of the release around it",
@@ -146,6 +152,12 @@ def _gen_lra(config: GenLRAConfig) -> Attack:
     if isinstance(config.k, tuple) or isinstance(config.multiplier, tuple):
         return Attack("gen_lra", lambda x, s, r, key: gen_lra_family(x, s, r, config), description, config)
     return Attack("gen_lra", lambda x, s, r, key: gen_lra_scores(x, s, r, config).scores, description, config)
+
+
+def _single(family: Mapping[str, np.ndarray]) -> Any:
+    """The scores of a family without a grid, whose one name has no settings in it; or the family."""
+    name, *_ = family
+    return family if "[" in name else family[name]
 
 
 def _ensemble(config: EnsembleConfig, known: Mapping[str, Attack]) -> Attack:
