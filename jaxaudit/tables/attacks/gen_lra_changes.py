@@ -111,46 +111,96 @@ def _in_pieces(centres: np.ndarray, log_counts: np.ndarray) -> tuple[np.ndarray,
     return pad_rows(centres, size), np.concatenate([log_counts, padding]), pieces
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """The work of one block of targets: points in blocks of ``rows``, pairs in the order of their block and kind.
+
+    Attributes:
+        order: (p,) the pairs in that order.
+        row: (p,) the pairs' points among the used ones, in that order.
+        edges: (blocks + 1, kinds) where the pairs of a block and kind begin.
+        far: places in that order of the last kind, which is summed in log space.
+        columns: target, v . w, and the point's place in its block, (p,) in that order.
+        near: (blocks * rows, e) the used points.
+        rows: points of a block.
+        step: pairs that are summed at a time.
+        precision: of the sums.
+    """
+
+    order: np.ndarray
+    row: np.ndarray
+    edges: np.ndarray
+    far: np.ndarray
+    columns: tuple[np.ndarray, np.ndarray, np.ndarray]
+    near: jax.Array
+    rows: int
+    step: int
+    precision: str
+
+
+def _plan(pairs: DirectedPairs, points: np.ndarray, reach: np.ndarray, row_bytes: int) -> _Plan:
+    """``reach``: the largest magnitude of each target's projections; ``row_bytes``: of the weights of a point."""
+    precision, kinds = str(points.dtype), len(KINDS) + 1
+    bound = (np.abs(pairs.along) + reach[pairs.target]) ** 2  # |y_i| <= |along| + max_i |r_i . w|
+    kind = np.searchsorted([SHORT_LIMIT, SERIES_LIMIT, _OVERFLOW[precision]], bound)
+    budget, top, step = (1 << 20, 32, 1) if blocks.on_cpu() else (64 << 20, 512, _STEP)
+    _, rows = row_blocks(top, row_bytes, budget, top)
+    count = -(-table_size(len(points)) // rows)
+    used, row = used_rows(pairs.row, len(points))
+    block, place = np.divmod(row, rows)
+    group = block * kinds + kind
+    order = np.argsort(group * rows + place)
+    group = group[order]
+    edges = np.searchsorted(group, np.arange(count * kinds + kinds)).reshape(-1, kinds)
+    far = np.flatnonzero(group % kinds == kinds - 1)
+    columns = (
+        pairs.target[order].astype(np.int32), pairs.along[order].astype(points.dtype), place[order].astype(np.int32)
+    )  # fmt: skip
+    with precision_scope(precision):
+        near = jnp.asarray(pad_rows(points[used], count * rows))
+    return _Plan(order, row[order], edges, far, columns, near, rows, step, precision)
+
+
 def _of_targets(
     pairs: DirectedPairs, points: np.ndarray, projection: jax.Array, reach: np.ndarray, reference: Reference, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """``log_sum_changes`` of one block of targets that has ``most`` pairs, apart from ties."""
-    precision, kinds = str(points.dtype), len(KINDS) + 1  # the last kind is summed in log space
-    used, row = used_rows(pairs.row, len(points))
-    bound = (np.abs(pairs.along) + reach[pairs.target]) ** 2  # |y_i| <= |along| + max_i |r_i . w|
-    kind = np.searchsorted([SHORT_LIMIT, SERIES_LIMIT, _OVERFLOW[precision]], bound)
-    budget, top, step = (1 << 20, 32, 1) if blocks.on_cpu() else (64 << 20, 512, _STEP)
-    _, rows = row_blocks(top, len(reference.centres) * points.itemsize, budget, top)
-    count = -(-table_size(len(points)) // rows)
-    block, local = np.divmod(row, rows)
-    group = block * kinds + kind
-    order = np.argsort(group * rows + local)
-    edges = np.searchsorted(group[order], np.arange(count * kinds + kinds)).reshape(-1, kinds)
-    columns = pairs.target.astype(np.int32), pairs.along.astype(points.dtype), local.astype(np.int32)
-    change, log_sums = np.empty(len(row)), np.empty(count * rows)
-    with precision_scope(precision):
-        near = jnp.asarray(pad_rows(points[used], count * rows))
+    plan = _plan(pairs, points, reach, len(reference.centres) * points.itemsize)
     capacity = min(_CALL, 1 << (most - 1).bit_length())
-    for low in range(0, len(row), capacity):
-        at = order[low : low + capacity]
-        inside = np.clip(edges - low, 0, len(at)).astype(np.int32)
-        filled = pad_rows(tuple(column[at] for column in columns), capacity + step)
+    sums, shift, before = np.empty(len(plan.order)), *np.empty((2, len(plan.near)))
+    for low in range(0, len(sums), capacity):
+        part = slice(low, min(low + capacity, len(sums)))
+        _sum_some(plan, part, capacity, projection, reference, sums[part], shift, before)
+    change, log_sums = np.empty_like(sums), np.empty_like(sums)
+    change[plan.order] = np.log1p(sums) + shift[plan.row]
+    log_sums[plan.order] = before[plan.row]
+    for at in _calls(plan.far, 8):
+        with precision_scope(plan.precision):
+            target, along, near = plan.columns[0][at], plan.columns[1][at], np.asarray(plan.near)[plan.row[at]]
+            change[plan.order[at]] = changes_far_out(target, along, near, projection, reference)
+    return change, log_sums
 
-        def some(part: tuple[int, int], at=at, inside=inside, filled=filled) -> None:  # type: ignore[no-untyped-def]
-            first, last = part
-            with precision_scope(precision):
-                found = sum_changes(np.int32(first), np.int32(last), inside[:-1], *filled, near, projection, reference,
-                                    rows=rows, step=step)  # fmt: skip
-                sums, shift, before = (np.asarray(values, dtype=np.float64) for values in found)
-            own = slice(inside[first, 0], inside[last, 0])
-            change[at[own]] = np.log1p(sums[own]) + shift[row[at[own]]]
-            log_sums[first * rows : last * rows] = before[first * rows : last * rows]
 
-        block_map(some, _shares(inside[:, 0], block[at[0]], block[at[-1]] + 1, rows))
-    for at in _calls(np.flatnonzero(kind == kinds - 1), 8):
-        with precision_scope(precision):
-            change[at] = changes_far_out(columns[0][at], columns[1][at], points[pairs.row[at]], projection, reference)
-    return change, log_sums[row]
+def _sum_some(
+    plan: _Plan, part: slice, capacity: int, projection: jax.Array, reference: Reference, sums: np.ndarray,
+    shift: np.ndarray, before: np.ndarray,
+) -> None:  # fmt: skip
+    """Fill in ``sums`` of a part of the pairs, and ``shift`` and ``before`` of their points, with all cores."""
+    edges = (np.clip(plan.edges, part.start, part.stop) - part.start).astype(np.int32)
+    columns = pad_rows(tuple(column[part] for column in plan.columns), capacity + plan.step)
+
+    def share(ends: tuple[int, int]) -> None:
+        first, last = ends
+        with precision_scope(plan.precision):
+            found = sum_changes(np.int32(first), np.int32(last), edges[:-1], *columns, plan.near, projection, reference,
+                                rows=plan.rows, step=plan.step)  # fmt: skip
+            found = [np.asarray(values) for values in found]
+        own, points = slice(edges[first, 0], edges[last, 0]), slice(first * plan.rows, last * plan.rows)
+        for whole, filled, where in zip((sums, shift, before), found, (own, points, points), strict=True):
+            whole[where] = filled[where]
+
+    ends = plan.row[[part.start, part.stop - 1]] // plan.rows
+    block_map(share, _shares(edges[:, 0], ends[0], ends[1] + 1, plan.rows))
 
 
 def _shares(edges: np.ndarray, first: int, last: int, rows: int) -> list[tuple[int, int]]:
