@@ -106,6 +106,6 @@ def test_bca_covers(n1: int, n0: int, shift: float) -> None:
     """Normal scores: nominal 95 %; the attacks of one call are the replications, drawn afresh."""
     rng = np.random.default_rng(6)
     member, truth = np.arange(n1 + n0) < n1, stats.norm.cdf(shift / np.sqrt(2))
-    intervals = auc_bca(rng.normal(size=(1000, n1 + n0)) + shift * member, member, resamples=1000)
+    intervals = auc_bca(rng.normal(size=(4000, n1 + n0)) + shift * member, member, resamples=1000)
     covered = np.mean((intervals[:, 0] <= truth) & (truth <= intervals[:, 1]))
-    assert 0.92 <= covered <= 0.985
+    assert 0.93 <= covered <= 0.985  # 4 standard errors from .947 and .975, the extremes of long runs

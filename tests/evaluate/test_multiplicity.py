@@ -139,8 +139,8 @@ def test_null_rejection_rate():
 
 @pytest.mark.slow
 def test_null_p_values_are_uniform():
-    p = null_p_values(3000, 999)
-    assert 0.038 <= np.mean(p <= 0.05) <= 0.062
+    p = null_p_values(12_000, 999)  # ties count against an attack: valid, some .015 below the uniform line
+    assert 0.0415 <= np.mean(p <= 0.05) <= 0.0562  # .048 and .05, 3 standard errors of .002
     assert stats.kstest(p, "uniform").statistic < 0.03
 
 
