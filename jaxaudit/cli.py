@@ -35,6 +35,10 @@ __all__ = ["SUBCOMMANDS", "RunFolders", "main"]
 _QUOTING = "quote values with special characters for Hydra as well as for the shell, as in 'graph.path=\"a(1).npz\"'"
 
 
+_OPEN = ("release.roles=", "release.roles.")
+"""Options below which any key may stand."""
+
+
 def _one_line(error: BaseException) -> str:
     """The message of an error as one line, without Hydra's search paths and links."""
     if isinstance(error, OSError) and error.filename is not None:
@@ -47,6 +51,8 @@ def _one_line(error: BaseException) -> str:
     message = " ".join(lines)
     if found := re.match(r"Could not override '([^']+)'", message):
         return f"unknown option {found[1]} for this audit and these choices; `jaxaudit --cfg job` lists them"
+    if found := re.match(r"Error merging override \+*(.+)", message):
+        return f"cannot use {found[1]}: the option takes another kind of value; `jaxaudit --cfg job` shows it"
     if type(error).__name__ == "OverrideParseException":
         message = f"cannot read an option: {message} ({_QUOTING})"
     return message
@@ -241,10 +247,12 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"compare": _compare, 
 def _hydra_arguments(given: Sequence[str]) -> list[str]:
     """Overrides first and flags behind them, since Hydra reads no overrides on both sides of a flag; ``plan`` as one.
 
-    Bad flags end here in one line, where Hydra would print its usage.
+    Bad flags end here in one line, where Hydra would print its usage. The names of columns, keys that no configuration
+    knows, are added to it.
     """
+    given = [f"++{word}" if word.startswith(_OPEN) else word for word in given]
     if get_args_parser is None:
-        return [*given[1:], "audit=plan"] if given[:1] == ["plan"] else list(given)
+        return [*given[1:], "audit=plan"] if given[:1] == ["plan"] else given
     parser = get_args_parser()
     parser.error = _fail
     overrides, flags = parser.parse_intermixed_args(given).overrides, list(given)
@@ -272,6 +280,9 @@ def main() -> None:
     RunFolders.started, RunFolders.crossed, RunFolders.missing = False, False, []
     try:
         _app()
+    except BrokenPipeError:  # whoever read the output has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
     except KeyboardInterrupt:
         RunFolders.clean()
         _fail("interrupted; what is stored in cache.dir is kept (of a graph audit, the models trained so far)", 130)

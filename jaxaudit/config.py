@@ -104,7 +104,7 @@ class ReleaseFiles:
     reference: str | None = None
     drop: tuple[str, ...] = ()
     encoding: str = "standard"
-    roles: dict[str, Any] = field(default_factory=dict)
+    roles: dict[str, Any] | str = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

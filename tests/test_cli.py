@@ -209,6 +209,28 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return call
 
 
+@pytest.mark.parametrize("way", ["braces", "dots", "file"])
+def test_roles_of_columns_on_the_command_line(way: str, tables: Path, tmp_path: Path, monkeypatch) -> None:
+    name = "größe [m], 'x'"  # no name that Hydra can read
+    for table in ("mem", "non", "ref", "syn"):
+        frame = pd.read_parquet(tables / "syn.parquet") if table == "syn" else pd.read_csv(tables / f"{table}.csv")
+        frame.rename(columns={"c": name} if way == "file" else {}).to_csv(tmp_path / f"{table}.csv", index=False)
+    (tmp_path / "roles.json").write_text(json.dumps({"a": "drop", name: "categorical"}), encoding="utf-8")
+    option = {
+        "braces": "release.roles={a: drop, c: categorical}",
+        "dots": "release.roles.a=drop",
+        "file": f"release.roles={tmp_path / 'roles.json'}",
+    }[way]
+    monkeypatch.chdir(tmp_path)
+    options = [option, "attacks=[dcr]", "cache.dir=null", "hydra.run.dir=out"]
+    monkeypatch.setattr(sys, "argv", ["jaxaudit", *files(tmp_path, synthetic="syn.csv"), *options])
+    GlobalHydra.instance().clear()
+    main()
+    roles = json.loads((tmp_path / "out" / "results.json").read_text())["data"]["roles"]
+    assert roles["a"] == {"role": "drop", "given": True}
+    assert roles.get(name if way == "file" else "c")["given"] == (way != "dots")
+
+
 @pytest.mark.parametrize("case", list(REFUSED))
 def test_bad_options_are_one_line_and_status_2(case: str, refused: Callable[..., None]) -> None:
     refused(*REFUSED[case])
@@ -239,6 +261,10 @@ def test_the_process_itself_exits_with_status_2(case: str, tmp_path: Path) -> No
         ({}, ["release.encoding=odd"], "encoding must be one of"),
         ({}, ["release.drop=[x]"], "release.drop must name columns of the tables, got 'x'"),
         ({}, ["attacks=[dcr]", "gen_lra.multiplier=0"], "gen_lra.multiplier must be in [0.001, 1000], got 0"),
+        ({}, ["release.roles={a: best}"], "release.roles['a'] must be one of numeric"),
+        ({}, ["release.roles.x=drop"], "release.roles must name columns of the tables that are not dropped, got 'x'"),
+        ({}, ["release.roles=none.json"], "release.roles must be a mapping or a JSON file, cannot read none.json"),
+        ({}, ["release.roles=[a]"], "cannot use release.roles=[a]: the option takes another kind of value"),
         ({}, ["release.members=''"], "release.members must be an existing file, got ''"),
     ],
 )
@@ -264,6 +290,11 @@ def test_a_refused_run_removes_the_folders_it_made_and_no_others(refused: Callab
         (["--cfg", "job", "plan", "~gate", "--resolve"], ["~gate", "audit=plan", "--cfg", "job", "--resolve"]),
         (["seed=1", "plan"], ["seed=1", "plan"]),  # refused by Hydra
         (["-cd", "a=b", "+x=1", "-i"], ["+x=1", "-cd", "a=b", "-i"]),
+        (
+            ["-m", "release.roles={a: id}", "release.roles.b=drop,id", "release.drop=[c]"],
+            ["++release.roles={a: id}", "++release.roles.b=drop,id", "release.drop=[c]", "-m"],
+        ),
+        (["+release.roles={a: id}"], ["+release.roles={a: id}"]),
         ([], []),
     ],
 )

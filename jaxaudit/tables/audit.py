@@ -25,6 +25,7 @@ from jaxaudit.tables.evidence import ReportConfig, closest_pairs, expose
 from jaxaudit.tables.example import breast_cancer_release
 from jaxaudit.tables.judgement import EvaluationConfig, judge
 from jaxaudit.tables.overlaps import in_release, overlap_masks
+from jaxaudit.tables.roles import Roles
 from jaxaudit.tables.sensitivity import SensitivityConfig, check_sensitivity, sensitivity_summary
 from jaxaudit.tables.sensitivity import sensitivity as try_references
 from jaxaudit.tables.strata import Strata, outlier_strata
@@ -47,7 +48,7 @@ def audit_release(
     *,
     encoding: str = "standard",
     drop: str | Iterable[str] = (),
-    roles: Mapping[str, Any] | None = None,
+    roles: Roles | None = None,
     settings: AttackSettings = AttackSettings(),
     evaluation: EvaluationConfig = EvaluationConfig(),
     gate: GateConfig = GateConfig(),
@@ -68,7 +69,7 @@ def audit_release(
         encoding: "standard" or "raw", see ``jaxaudit.tables.encode``.
         drop: names of columns to leave out of all tables, before anything else.
         roles: column -> ``numeric``, ``categorical``, ``ordinal``, ``datetime``, ``id`` or ``drop``, or the levels of
-            an ordinal one from low to high; the other columns' roles are inferred.
+            an ordinal one from low to high; or a JSON file with such an object. Other columns' roles are inferred.
         settings: settings of the attacks.
         evaluation: settings of the intervals and of the permutation test.
         gate: limits; the attacks that cross one are listed in ``summary["gate"]``.

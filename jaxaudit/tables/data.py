@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,16 +20,13 @@ from jaxaudit.tables.columns import column_kind, convert, mixed_logical, ordered
 from jaxaudit.tables.identifiers import identifier
 from jaxaudit.tables.overlaps import MEANING, count_overlaps
 from jaxaudit.tables.read import Table, listed, read_table
-from jaxaudit.tables.roles import KEPT, Role, check_roles, inferred_role, settle
+from jaxaudit.tables.roles import KEPT, Role, Roles, check_roles, inferred_role, settle
 
 __all__ = ["Release", "load_release", "reconcile", "table_digest"]
 
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 _MOST_MISSING, _HARDLY_MISSING = 0.5, 0.05
 _KINDS = {"f": "number", "M": "date"}
-
-Roles = Mapping[str, Any]
-"""Column -> role, see ``jaxaudit.tables.roles``."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +191,8 @@ def load_release(
         seed: of that split.
         drop: names of columns to leave out, first of all.
         roles: column -> ``numeric``, ``categorical``, ``ordinal``, ``datetime``, ``id``, ``drop`` or a list of levels
-            from low to high (ordinal), see ``jaxaudit.tables.roles``. Columns without a role are inferred.
+            from low to high (ordinal), see ``jaxaudit.tables.roles``; or a JSON file with such an object. Columns
+            without a role are inferred.
 
     Returns:
         The release without identifiers (``jaxaudit.tables.identifiers``), which are left out with a warning.

@@ -37,12 +37,15 @@ __all__ = [
     "sum_range",
 ]
 
+_LARGEST = 1e150
+"""Largest number of a table: squares of differences are finite."""
+
 _CENTRES = 512
 """Most centres of one step of a kernel sum."""
 
 
 def as_rows(name: str, value: Any, columns: int | None = None) -> np.ndarray:
-    """``value`` as a finite float64 matrix (rows, columns) with at least one row, or an ``InputError``."""
+    """``value`` as a float64 matrix (rows, columns) of numbers up to 1e150, at least one row, or an ``InputError``."""
     try:
         require(not np.iscomplexobj(value), name, "have real numbers", "complex ones")
         rows = np.asarray(value, dtype=np.float64)
@@ -53,6 +56,8 @@ def as_rows(name: str, value: Any, columns: int | None = None) -> np.ndarray:
     require(rows.ndim == 2 and rows.size > 0, name, "be a matrix (rows, columns), not empty", f"shape {rows.shape}")
     require(columns is None or rows.shape[1] == columns, name, f"have {columns} columns", rows.shape[1])
     check_finite(name, rows)
+    largest = float(np.abs(rows).max())
+    require(largest <= _LARGEST, name, f"have numbers of at most {_LARGEST:g} in size", largest)
     return rows
 
 

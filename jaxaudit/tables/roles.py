@@ -18,8 +18,11 @@ non-members that do not fit count as missing, with a warning, as they do for an 
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +32,10 @@ from jaxaudit.runtime.checks import InputError, require
 from jaxaudit.tables.columns import convert, ordered_levels, spelling
 from jaxaudit.tables.read import listed
 
-__all__ = ["KEPT", "ROLES", "Role", "check_roles", "inferred_role", "settle"]
+__all__ = ["KEPT", "ROLES", "Role", "Roles", "check_roles", "inferred_role", "settle"]
+
+Roles = Mapping[str, Any] | str | os.PathLike[str]
+"""Column -> role; or a JSON file with such an object."""
 
 ROLES = ("numeric", "categorical", "ordinal", "datetime", "id", "drop")
 """Names of the roles."""
@@ -65,26 +71,38 @@ class Role:
         return {"role": self.name, "given": self.given} | ({"order": list(self.order)} if self.order else {})
 
 
-def check_roles(roles: Mapping[str, Any] | None, known: Iterable[str]) -> dict[str, Role]:
+def check_roles(roles: Roles | None, known: Iterable[str]) -> dict[str, Role]:
     """Roles by column, checked.
 
     Args:
-        roles: column -> name of a role, a list of the levels of an ordinal column, or a ``Role``; None: no roles.
+        roles: column -> name of a role, a list of the levels of an ordinal column, or a ``Role``; or a JSON file with
+            such an object; None: no roles.
         known: names of the columns that may have one.
 
     Raises:
-        InputError: not a mapping, an unknown column, an unknown role, an order of fewer than two levels or with
-            repeats.
+        InputError: no mapping, a file that cannot be read as one, an unknown column, an unknown role, an order of
+            fewer than two levels or with repeats.
 
     Example:
         >>> check_roles({"grade": ["low", "high"]}, ["grade"])
         {'grade': Role(name='ordinal', given=True, order=('low', 'high'))}
     """
-    require(roles is None or isinstance(roles, Mapping), "release.roles", "map columns to roles", type(roles).__name__)
-    found = {str(column).strip(): _role(str(column).strip(), value) for column, value in (roles or {}).items()}
+    given = _read(Path(roles)) if isinstance(roles, str | os.PathLike) else {} if roles is None else roles
+    require(isinstance(given, Mapping), "release.roles", "map columns to roles", type(given).__name__)
+    found = {str(column).strip(): _role(str(column).strip(), value) for column, value in given.items()}
     unknown = sorted(set(found) - set(known))
     require(not unknown, "release.roles", "name columns of the tables that are not dropped", listed(unknown))
     return found
+
+
+def _read(path: Path) -> Any:
+    rule = "release.roles must be a mapping or a JSON file"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{rule}, cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{rule}, cannot read {path}: {error}") from None
 
 
 def _role(column: str, value: Any) -> Role:

@@ -288,6 +288,9 @@ def test_second_table_of_the_same_bucket_compiles_nothing() -> None:
         ({"reference": np.ones((3, 2))}, "reference must vary"),
         ({"reference": np.ones((1, 2))}, "reference must have at least 2 rows"),
         ({"targets": np.array([[np.inf, 0.0]])}, "targets must have only finite values"),
+        ({"targets": np.array([[1e151, 0.0]])}, r"targets must have numbers of at most 1e\+150 in size, got 1e\+151"),
+        ({"synthetic": np.full((20, 2), -1e120)}, r"synthetic must lie within 1e\+100 standard deviations of the ref"),
+        ({"targets": np.full((1, 2), 1e25), "precision": "float32"}, r"targets must lie within 1e\+15 standard dev"),
     ],
 )
 def test_bad_arguments(change: dict, message: str) -> None:

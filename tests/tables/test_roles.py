@@ -159,8 +159,10 @@ def test_refusals_elsewhere() -> None:
     reference, synthetic = TABLES["reference"], TABLES["synthetic"]
     with pytest.raises(InputError, match=r"release\.roles must name columns .*, got 'q'"):
         fit_encoder(reference, synthetic, roles={"q": "numeric", "r": "id"})
-    with pytest.raises(InputError, match=r"release\.roles must map columns to roles, got str"):
-        fit_encoder(reference, synthetic, roles="age")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"release\.roles must map columns to roles, got int"):
+        fit_encoder(reference, synthetic, roles=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"release\.roles must be a mapping or a JSON file, cannot read age: No such"):
+        fit_encoder(reference, synthetic, roles="age")
     with pytest.raises(InputError, match=r"got 'mid' in release\.synthetic"):
         fit_encoder(reference[["grade"]].assign(grade="low"), synthetic[["grade"]], roles={"grade": ["low", "high"]})
     with pytest.raises(InputError, match="must be standard for a table with the text column 'zip', got raw"):
