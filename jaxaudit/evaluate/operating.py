@@ -156,6 +156,7 @@ def operating_point(
         "calibration_members": int((half & labels).sum()),
         "calibration_non_members": int((half & ~labels).sum()),
         **counts._asdict(),
+        "tp": counts.n_in - counts.fn,
         "fpr": counts.fp / counts.n_out,
         "fnr": counts.fn / counts.n_in,
         "p_value": _p_value(counts),

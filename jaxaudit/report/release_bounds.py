@@ -102,7 +102,9 @@ def sensitivity_section(summary: Mapping[str, Any]) -> tuple[Section, ...]:
                 Text(
                     "Attacks measure the release against the reference table. Here the reference is made smaller, or "
                     "moved away from the population, and the attacks are run again. An AUC that stays says that the "
-                    "finding is one of the release; one that rises with a shift may be made by the reference."
+                    "finding is one of the release; one that rises with a shift may be made by the reference. A "
+                    "shifted reference keeps only a share of the rows (sensitivity.keep), also where the shift is 0: "
+                    "compare shifts with that row."
                 ),
                 Table("AUC with another reference", ("change", "by how much", *names), table, left=2),
             ),

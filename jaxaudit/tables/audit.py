@@ -32,6 +32,9 @@ from jaxaudit.tables.strata import Strata, outlier_strata
 
 __all__ = ["EvaluationConfig", "audit_example", "audit_release"]
 
+_ALARMS = 5
+"""Crossings of the gate that stand among the warnings; all are in the summary."""
+
 Attacks = str | Attack | Score | Iterable[str | Attack | Score]
 
 DEFAULT_ATTACKS = ("gen_lra", "dcr", "domias")
@@ -186,7 +189,9 @@ def _audit(
             summary["sensitivity"], moved = sensitivity_summary(frame)
     crossed = crossings(gate, summary["attacks"])
     sizes = {name: len(getattr(release, name)) for name in ("members", "non_members", "synthetic", "reference")}
-    alarms = [f"gate crossed: {line}" for line in crossed]
+    alarms = [f"gate crossed: {line}" for line in crossed[:_ALARMS]]
+    if len(crossed) > _ALARMS:
+        alarms.append(f"gate crossed: {len(crossed) - _ALARMS} more times, see gate.crossed in results.json")
     notes = [*encoder.warnings, *encoder.unshared, *_notes(release, encoder, scored, encoded), *moved]
     return AuditResult(
         audit="release",

@@ -102,6 +102,7 @@ def _read_file(path: Path, name: str) -> pd.DataFrame:
         raise InputError(f"{name} must be a table with a header, got the empty file {str(path)!r}") from None
     except _UNREADABLE as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        cause += "; save it as UTF-8" * isinstance(error, UnicodeDecodeError)
         raise InputError(f"{name} must be a readable {suffix} table, got {str(path)!r} ({cause})") from None
 
 

@@ -148,3 +148,10 @@ def test_arrays_and_frames_are_not_changed() -> None:
     before = table.copy()
     read_table(table, NAME)
     pd.testing.assert_frame_equal(table, before)
+
+
+def test_other_encodings_are_named_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("größe\n1\n2\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"must be a readable \.csv table, got .*t\.csv.*; save it as UTF-8\)"):
+        read_table(path, NAME)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from jaxaudit.evaluate import auc_interval, compare_aucs, detectable_auc, tpr_at_fpr
+from jaxaudit.evaluate.gate import GateConfig
 from jaxaudit.runtime.checks import InputError
 from jaxaudit.tables.attacks import Attack, AttackSettings, DomiasConfig, GenLRAConfig
 from jaxaudit.tables.audit import EvaluationConfig, audit_example, audit_release
@@ -204,3 +205,15 @@ def test_a_grid_of_settings_is_a_family_of_attacks_judged_together() -> None:
     assert result.summary["permutation"]["attacks"] == 5
     single = audit(("gen_lra",), settings=AttackSettings(gen_lra=GenLRAConfig(k=5, multiplier=0.5)))
     np.testing.assert_allclose(result.table["gen_lra[k=5,h=0.5]"], single.table["gen_lra"], rtol=1e-9, atol=1e-9)
+
+
+def test_a_gate_that_many_settings_cross_fills_no_page() -> None:
+    grid = AttackSettings(gen_lra=GenLRAConfig(k=(1, 2, 3, 4, 5, 6, 7)))
+    result = audit_release(MEMBERS, OTHERS, MEMBERS, REFERENCE, ("gen_lra",), settings=grid, evaluation=QUICK,
+                           gate=GateConfig(auc_lower=0.5))  # fmt: skip
+    crossed = result.summary["gate"]["crossed"]
+    alarms = [line for line in result.warnings if line.startswith("gate crossed")]
+    assert len(crossed) == 7
+    assert alarms == [f"gate crossed: {line}" for line in crossed[:5]] + [
+        "gate crossed: 2 more times, see gate.crossed in results.json"
+    ]
